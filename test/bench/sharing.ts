@@ -87,7 +87,7 @@ const containerBytes = (id: string): number =>
 
 /** The container that mounts the sockets of a shared nginx. */
 const sharedContainer = ({ directory: own }: Host): string => {
-  const name = readdirSync(own).find((entry) => entry.startsWith("cogni-sandbox-nginx-"))!
+  const name = readdirSync(own).find((entry) => entry.startsWith("nginx-"))!
   return docker("ps", "--quiet", "--filter", `volume=${join(own, name, "sockets")}`).trim()
 }
 

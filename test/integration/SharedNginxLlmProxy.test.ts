@@ -36,7 +36,7 @@ for (const identity of ["socket", "token"] as const) {
         Effect.gen(function* () {
           const runtime = yield* ContainerRuntime
           const files = readdirSync(directory).flatMap((name) =>
-            ["upstream", "logs", "runs"].flatMap((kind) => readdirSync(join(directory, name, kind)))
+            ["up", "logs", "runs"].flatMap((kind) => readdirSync(join(directory, name, kind)))
           )
           return [...(yield* runtime.leftovers(runId)), ...files]
         }),

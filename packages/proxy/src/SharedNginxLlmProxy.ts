@@ -331,7 +331,7 @@ const openRun = Effect.fnUntraced(function* ({
     yield* HostDisk.use(failure, () => makeLog(audit, paths.log(number)))
     const relay = yield* thread === undefined
       ? Effect.succeed(undefined)
-      : Scope.provide(thread.acquire(paths.relay(number)), relayScope)
+      : Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
     yield* nginx.command(
       "add",
       ...[number, isByToken ? "-" : number, runId, expirySeconds].map(String),

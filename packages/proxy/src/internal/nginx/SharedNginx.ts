@@ -3,7 +3,7 @@
  * registered and removed.
  *
  *     <directory>/sockets/<n>.sock   made by nginx; a run's directory gets a hard link to one
- *                 upstream/<n>.sock  made by the relay's thread
+ *                 up/<n>.sock        made by the relay's thread
  *                 logs/<n>.log       a hard link to the access log of a run
  *
  * The container has no network. Its configuration, the keys and all registrations arrive on its standard input. It ends
@@ -44,6 +44,8 @@ export interface SharedNginxOptions extends Omit<
 
 export interface SharedNginx {
   readonly directory: string
+  /** Path of the relay of a run. */
+  readonly relayPath: (place: number) => string
   /** Time at which the container ends itself, in milliseconds since 1970. */
   readonly deadlineMillis: number
   /** Succeeds when it takes commands. */
@@ -85,21 +87,27 @@ const failed = (detail: string) =>
     remedy: `Check the engine and the proxy image (${named("DockerDoctor")})`
   })
 
-const places = { sockets: "sockets", relays: "upstream", logs: "logs", runs: "runs" } as const
+const places = { sockets: "sockets", relays: "up", logs: "logs", runs: "runs" } as const
+
+/** `sun_path` has 108 bytes, including the final NUL. */
+const socketPathBytesMax = 107
 
 /** Paths on the host. */
 export const paths = (directory: string) => ({
   socket: (slot: number) => path.join(directory, places.sockets, SharedNginxConfig.socketName(slot)),
   tokenSocket: path.join(directory, places.sockets, SharedNginxConfig.tokenSocketName),
-  relay: (place: number) => path.join(directory, places.relays, SharedNginxConfig.relayName(place)),
   log: (place: number) => path.join(directory, places.logs, SharedNginxConfig.logName(place)),
   run: (place: number) => path.join(directory, places.runs, String(place))
 })
 
-const acquireDirectory = ({ owner, parent }: SharedNginxOptions) =>
+const acquireDirectories = ({ owner, parent }: SharedNginxOptions) =>
   Effect.gen(function* () {
     const failure = "the directory of the shared nginx cannot be created"
-    const directory = yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-nginx-", parent)
+    const directory = yield* HostDisk.temporaryDirectory(
+      failure,
+      parent === undefined ? "cogni-sandbox-nginx-" : "nginx-",
+      parent
+    )
     yield* HostDisk.use(failure, async () => {
       for (const name of Object.values(places)) {
         const inner = path.join(directory, name)
@@ -108,17 +116,31 @@ const acquireDirectory = ({ owner, parent }: SharedNginxOptions) =>
           await fs.chown(inner, owner.userId, owner.groupId)
       }
     })
-    return directory
+    const inside = path.join(directory, places.relays)
+    const fits =
+      Buffer.byteLength(path.join(inside, SharedNginxConfig.relayName(9_999_999))) <= socketPathBytesMax
+    if (fits) return { directory, relays: inside }
+    const relays = yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-up-")
+    yield* HostDisk.use(failure, async () => {
+      if (process.getuid?.() === 0) await fs.chown(relays, owner.userId, owner.groupId)
+    })
+    return { directory, relays }
   })
 
-const mountsOf = (directory: string): ReadonlyArray<Mount> =>
+interface Directories {
+  readonly directory: string
+  /** A path that is short enough for sockets that this process makes. */
+  readonly relays: string
+}
+
+const mountsOf = ({ directory, relays }: Directories): ReadonlyArray<Mount> =>
   [
-    [places.sockets, SharedNginxConfig.paths.sockets, false] as const,
-    [places.relays, SharedNginxConfig.paths.relays, true] as const,
-    [places.logs, SharedNginxConfig.paths.logs, false] as const
-  ].map(([name, target, readOnly]) => ({
+    [path.join(directory, places.sockets), SharedNginxConfig.paths.sockets, false] as const,
+    [relays, SharedNginxConfig.paths.relays, true] as const,
+    [path.join(directory, places.logs), SharedNginxConfig.paths.logs, false] as const
+  ].map(([source, target, readOnly]) => ({
     type: "directory",
-    source: path.join(directory, name),
+    source,
     target,
     readOnly
   }))
@@ -132,7 +154,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<SharedNginx, HostFailed, Scope.Scope> {
   const outer = yield* Effect.scope
   const scope = yield* Scope.fork(outer)
-  const directory = yield* acquireDirectory(options).pipe(
+  const directories = yield* acquireDirectories(options).pipe(
     Scope.provide(scope),
     Effect.onError((cause) => Scope.close(scope, Exit.failCause(cause)))
   )
@@ -149,7 +171,7 @@ export const make = Effect.fnUntraced(function* (
     const thread =
       options.upstream.type === "host" ? yield* RelayThread.make(threadOptions(options)) : undefined
     yield* Deferred.succeed(relay, thread)
-    const container = yield* acquireContainer(options, directory)
+    const container = yield* acquireContainer(options, directories)
     const reader = yield* Effect.forkChild(
       Stream.runForEach(container.output, (chunk) => {
         if (chunk.channel === "stdout") control.hear(chunk.bytes)
@@ -199,7 +221,8 @@ export const make = Effect.fnUntraced(function* (
 
   const failure = Deferred.await(ended)
   return {
-    directory,
+    directory: directories.directory,
+    relayPath: (place) => path.join(directories.relays, SharedNginxConfig.relayName(place)),
     deadlineMillis: nowMillis + lifeSecondsMax * 1000,
     ready: Effect.raceFirst(Deferred.await(ready), failure),
     failure,
@@ -228,7 +251,7 @@ const threadOptions = ({
   connectionsPerSecondMax: relayConnectionsPerSecondMax
 })
 
-const acquireContainer = Effect.fnUntraced(function* (options: SharedNginxOptions, directory: string) {
+const acquireContainer = Effect.fnUntraced(function* (options: SharedNginxOptions, directories: Directories) {
   const { image, owner, runtime, upstream } = options
   return yield* runtime.acquire({
     runId: yield* RunId.generate,
@@ -237,7 +260,7 @@ const acquireContainer = Effect.fnUntraced(function* (options: SharedNginxOption
     argv: [],
     env: {},
     user: owner,
-    mounts: mountsOf(directory),
+    mounts: mountsOf(directories),
     network:
       upstream.type === "container"
         ? { mode: "internal", networkName: upstream.networkName }
