@@ -5,7 +5,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted, type Scope } from "effect"
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -288,6 +288,16 @@ describe("SharedNginxLlmProxy, on Docker", () => {
         assert.isAtMost(flood.filter(({ isClosed }) => !isClosed()).length, 16)
       })
     )
+  )
+
+  it.live("serves runs whose directory has a path that is too long for a socket", () =>
+    Effect.flatMap(SharedRuns.directory, (place) => {
+      const directory = join(place, "d".repeat(90))
+      mkdirSync(directory)
+      return together({ directory }, ({ open }) =>
+        Effect.flatMap(open("acct-a"), ({ endpoint }) => Effect.asVoid(endpoint.traffic))
+      )
+    }).pipe(Effect.scoped)
   )
 
   it.live("has the key in the memory of its container alone, without a network or a capability", () =>
