@@ -1,5 +1,5 @@
 /** JSON Schemas that the code defines, and that are published in `docs/reference/schemas`. */
-import * as RunResult from "@cogni/sandbox-core/RunResult"
+import * as RunFigures from "@cogni/sandbox-core/RunFigures"
 import * as AuditEntry from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
@@ -35,13 +35,13 @@ const published: ReadonlyArray<Published> = [
     title: "Usage of one call",
     description:
       "Tokens and cost of one model call, as the upstream reported them; with `estimated`, the reserved amounts.",
-    schema: RunResult.LlmUsage
+    schema: RunFigures.LlmUsage
   },
   {
     file: "llm-usage-total.schema.json",
     title: "Usage of a run",
     description: "Tokens and cost of all calls of a run together.",
-    schema: RunResult.LlmUsageTotal
+    schema: RunFigures.LlmUsageTotal
   }
 ]
 
@@ -124,7 +124,7 @@ describe("published schemas", () => {
 
   it.prop(
     "accept every usage",
-    [Arbitrary.schema(RunResult.LlmUsage), Arbitrary.schema(RunResult.LlmUsageTotal)],
+    [Arbitrary.schema(RunFigures.LlmUsage), Arbitrary.schema(RunFigures.LlmUsageTotal)],
     ([usage, total]) => {
       accepts("llm-usage.schema.json", [usage])
       accepts("llm-usage-total.schema.json", [total])

@@ -2,7 +2,7 @@
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"

@@ -1,11 +1,11 @@
 /** A server in a separate process with a database, and an in-memory runner whose agent writes as fast as it is read. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as Records from "../../packages/cli/src/Records.ts"
 import * as RunTables from "../../packages/sql/src/internal/RunTables.ts"
@@ -139,7 +139,7 @@ const accountOf = (index: number) => (index % 3 === 0 ? "other" : "acct")
 /** Writes records of runs of several accounts, agents and models into the database. */
 const recorded = Effect.fnUntraced(function* (count: number) {
   const sql = yield* SqlClient
-  const spec = yield* SandboxSpec.decode({
+  const spec = yield* SpecDecoder.decode({
     image: "cogni-sandbox/runtime:latest",
     argv: ["agent"],
     inputs: [{ name: "messages.json", content: "x".repeat(4000) }],

@@ -14,7 +14,8 @@ import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -103,7 +104,7 @@ const claim = Effect.gen(function* () {
   yield* ready(1)
   const pool = yield* SandboxPool.SandboxPool
   const { capabilities } = yield* LlmProxy.LlmProxy
-  const decoded = yield* SandboxSpec.decode(spec("x"))
+  const decoded = yield* SpecDecoder.decode(spec("x"))
   const runId = yield* RunId.generate
   const before = performance.now()
   let last = before

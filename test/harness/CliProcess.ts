@@ -5,7 +5,7 @@
  * Leftovers of its runs are found by run ID.
  */
 import { label } from "@cogni/sandbox-core/ResourceLabels"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert } from "@effect/vitest"
 import { Context, Effect, Layer, type Scope } from "effect"

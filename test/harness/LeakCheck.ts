@@ -7,7 +7,7 @@ import { assert } from "@effect/vitest"
 import { formatOwner, label } from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as RunEntries from "@cogni/sandbox-docker/RunEntries"
 import { Effect, Layer } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
@@ -30,7 +30,7 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
   return existsSync(runs)
     ? readdirSync(runs).flatMap((run) =>
         readdirSync(join(runs, run))
-          .filter((entry) => !FileRunStore.keptEntries.includes(entry))
+          .filter((entry) => !RunEntries.keptEntries.includes(entry))
           .map((entry) => join(runs, run, entry))
       )
     : []

@@ -5,7 +5,7 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Ledger } from "@cogni/sandbox-ledger"
-import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../packages/ledger/src/testing/LedgerSamples.ts"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
@@ -43,9 +43,9 @@ const settleAll = Ledger.Ledger.use((ledger) =>
   Effect.forEach(
     Array.from({ length: runs }, (_, index) => runIdOf(index)),
     (runId) => {
-      const run = LedgerContract.runOf(runId)
+      const run = LedgerSamples.runOf(runId)
       const entries = Array.from({ length: calls }, (_, index) =>
-        LedgerContract.entryOf(runId, `call-${index}`, { costUsd: 0.1 })
+        LedgerSamples.entryOf(runId, `call-${index}`, { costUsd: 0.1 })
       )
       return Effect.andThen(
         ledger.open(run),

@@ -6,7 +6,7 @@
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
@@ -18,7 +18,7 @@ import { Context, Effect, Layer, Metric } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
 import * as PoolHarness from "../../packages/core/test/PoolHarness.ts"
-import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerContract.ts"
+import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerSamples.ts"
 import * as Await from "./Await.ts"
 
 const asked = Approval.begin(

@@ -1,6 +1,6 @@
 /** The page in a browser, built as it is released and served by a real server over runs in memory. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
-import type { GrantInput } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import type { GrantInput } from "@cogni/sandbox-graph-provider/grants/GrantDraft"
 import { assert } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Browser as Chromium } from "playwright-core"

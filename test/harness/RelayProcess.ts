@@ -11,11 +11,14 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as CredentialUse from "../../packages/git-relay/src/internal/git/CredentialUse.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Clone } from "@cogni/sandbox-git-relay/RelaySteps"
 import { PullRequestFailed } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { PullRequests, type PullRequestTarget } from "@cogni/sandbox-git-relay/forge/PullRequests"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import * as RelaySteps from "@cogni/sandbox-git-relay/RelaySteps"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect, Layer, Redacted, Schedule, type Scope, Stream } from "effect"
 import { spawn } from "node:child_process"
@@ -78,7 +81,7 @@ export type Told =
   /** The agent has ended, with its branch at this commit. */
   | { readonly _tag: "Worked"; readonly tip: string }
   | { readonly _tag: "At"; readonly point: Point }
-  | { readonly _tag: "Ended"; readonly record: RelayRun.DeliveryRecord }
+  | { readonly _tag: "Ended"; readonly record: DeliveryRecord.DeliveryRecord }
   | { readonly _tag: "Failed"; readonly message: string }
 
 export interface RelayProcess {
@@ -318,7 +321,7 @@ const agentIn = (asked: Asked, { workspacePath }: Clone, pass: Pass): Effect.Eff
         "--volume",
         `${workspacePath}:/workspace`,
         "--entrypoint",
-        RelayRun.repositoryProgram,
+        RelaySteps.repositoryProgram,
         asked.image,
         ...(asked.agent === "fails" ? [] : ["--commit", "left"]),
         "--",
@@ -458,11 +461,11 @@ const program = (asked: Asked, token: string) => {
   )
   const { runId, url } = asked
   return RelayRun.around(
-    { runId, url, deliver: "push", createPr: true, uncommittedMessage: RelayRun.defaultUncommittedMessage },
+    { runId, url, deliver: "push", createPr: true, uncommittedMessage: RelaySteps.defaultUncommittedMessage },
     use(asked, pass)
   ).pipe(
     Effect.tap(pass("all is done")),
-    Effect.flatMap(({ delivery }) => tell({ _tag: "Ended", record: RelayRun.recordOf(delivery) })),
+    Effect.flatMap(({ delivery }) => tell({ _tag: "Ended", record: DeliveryRecord.recordOf(delivery) })),
     Effect.provide(layers),
     Effect.catch((error) => tell({ _tag: "Failed", message: error.message }))
   )

@@ -7,12 +7,8 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import {
-  argumentBytesMax,
-  argumentsBytesMax,
-  inputBytesMax,
-  type SandboxSpecInput
-} from "@cogni/sandbox-core/SandboxSpec"
+import { type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { argumentBytesMax, argumentsBytesMax, inputBytesMax } from "@cogni/sandbox-core/SpecFields"
 import { Effect } from "effect"
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"

@@ -2,10 +2,10 @@
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
 import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { socketPath } from "@cogni/sandbox-core/LlmProxy"
+import { socketPath } from "@cogni/sandbox-core/SandboxPlace"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import { Duration, Effect, Layer, Stream } from "effect"
@@ -27,7 +27,7 @@ ContainerRuntimeContract.suite("docker", RunHarness.layer(), {
 
 /** The agent container of a run, which runs a shell line. */
 const specOf = (runId: RunId.RunId, line: string) =>
-  Effect.map(SandboxSpec.decode({ image: Images.runtime, argv: ["sh"] }), ({ limits }): ContainerSpec => ({
+  Effect.map(SpecDecoder.decode({ image: Images.runtime, argv: ["sh"] }), ({ limits }): ContainerSpec => ({
     runId,
     role: "agent",
     image: Images.runtime,

@@ -9,14 +9,13 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import { type Reason, type SandboxError } from "@cogni/sandbox-core/SandboxError"
 import {
   ContainerFailed,
   type Misconfigured,
-  type Reason,
   RuntimeUnavailable,
-  type SandboxError,
   WorkspaceFailed
-} from "@cogni/sandbox-core/SandboxError"
+} from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"

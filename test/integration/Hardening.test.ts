@@ -9,7 +9,7 @@ import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import { Effect } from "effect"
 import { chownSync, existsSync, mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -245,7 +245,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening from inside 
   it.effect("a container with weaker settings than requested does not start its agent", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
-      const spec = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
+      const spec = yield* SpecDecoder.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
       const runId = yield* RunId.generate
       const container = yield* runtime.acquire({
         runId,

@@ -1,7 +1,7 @@
 /** Images come from a registry only by digest, with a valid signature, and if the caller has asked for it. */
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { Limits } from "@cogni/sandbox-core/SandboxSpec"
+import { Limits } from "@cogni/sandbox-core/SpecFields"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"

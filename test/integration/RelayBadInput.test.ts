@@ -4,15 +4,12 @@
  */
 import { assert, it } from "@effect/vitest"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import {
-  type CloneRequest,
-  GitRelay,
-  RelayObserver,
-  type RelayProgress
-} from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay, RelayObserver, type RelayProgress } from "@cogni/sandbox-git-relay/GitRelay"
+import { type CloneRequest } from "@cogni/sandbox-git-relay/RelaySteps"
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import type * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
 import { Context, Effect, Layer, Redacted, Tracer } from "effect"
 import { existsSync } from "node:fs"
 import * as GitOrigin from "../harness/GitOrigin.ts"
@@ -64,7 +61,7 @@ const lived = Effect.fnUntraced(function* (
 
 const commit = (name: string) => `echo change > ${name}; git add --all; git commit -qm 'change ${name}'`
 
-const failed = (delivery: RelayRun.Delivery): GitRelayError => {
+const failed = (delivery: DeliveryRecord.Delivery): GitRelayError => {
   if (delivery._tag !== "Failed") return assert.fail(`expected a refusal, got ${delivery._tag}`)
   return delivery.error
 }

@@ -4,7 +4,7 @@
  * Then special files that git would wait for.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
-import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
+import type { Clone } from "@cogni/sandbox-git-relay/RelaySteps"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { Duration, Effect } from "effect"
 import { existsSync, mkdirSync, statSync, writeFileSync } from "node:fs"

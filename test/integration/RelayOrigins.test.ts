@@ -4,7 +4,8 @@
  */
 import { assert, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type CloneRequest } from "@cogni/sandbox-git-relay/RelaySteps"
 import * as ContainerGit from "../../packages/git-relay/src/internal/git/ContainerGit.ts"
 import * as OriginContainer from "../../packages/git-relay/src/internal/origin/OriginContainer.ts"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"

@@ -3,12 +3,13 @@
  * error in bounded time, and the session continues where it can.
  */
 import { assert, layer } from "@effect/vitest"
-import { stdinBytesMax } from "@cogni/sandbox-core/Executor"
-import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { argumentBytesMax, argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
+import { stdinBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
+import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { FileProblem } from "@cogni/sandbox-core/SandboxReason"
+import { argumentBytesMax, argumentsBytesMax } from "@cogni/sandbox-core/SpecFields"
 import type { SessionSandbox } from "@cogni/sandbox-sessions/sandbox/DockerSandbox"
 import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSessionWorkspaces"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
+import * as ProcessTable from "../../packages/loop/src/ProcessTable.ts"
 import * as SessionId from "../../packages/sessions/src/sandbox/SessionId.ts"
 import { Effect, Exit, Ref, Scope, Stream } from "effect"
 import { existsSync, readdirSync } from "node:fs"

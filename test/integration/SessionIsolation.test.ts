@@ -6,7 +6,7 @@
 import { assert, layer } from "@effect/vitest"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import type { SessionSandbox } from "@cogni/sandbox-sessions/sandbox/DockerSandbox"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
+import * as ProcessTable from "../../packages/loop/src/ProcessTable.ts"
 import { Duration, Effect, Exit, Fiber, Scope } from "effect"
 import { readdirSync, statSync } from "node:fs"
 import { join } from "node:path"

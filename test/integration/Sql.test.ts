@@ -18,6 +18,7 @@ import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
 import { GrantStoreContract, ThreadStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
+import * as DatabaseFault from "../../packages/sql/src/internal/DatabaseFault.ts"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunJournal from "@cogni/sandbox-sql/SqlRunJournal"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
@@ -349,7 +350,7 @@ describe("a server that accepts a connection and never answers", () => {
       )
       const [took, error] = yield* Effect.timed(Effect.flip(Layer.build(Database.layer(address))))
       assert.strictEqual(error._tag, "DatabaseUnavailable")
-      assert.isBelow(Duration.toMillis(took), Pace.allowed((Database.connectSecondsMax + 1) * 1000))
+      assert.isBelow(Duration.toMillis(took), Pace.allowed((DatabaseFault.connectSecondsMax + 1) * 1000))
     })
   )
 })

@@ -1,7 +1,9 @@
 /** The ledger and the reservations of accounts in a real PostgreSQL that restarts, and for several processes at once. */
 import { assert, layer } from "@effect/vitest"
 import { AccountReservations, Ledger, Money } from "@cogni/sandbox-ledger"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
 import { AccountContract, LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../packages/ledger/src/testing/LedgerSamples.ts"
 import * as Database from "@cogni/sandbox-sql/Database"
 import type { DatabaseAddress } from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
@@ -88,10 +90,10 @@ const expectedOfProcesses = [
   String((LedgerProcess.runs * LedgerProcess.calls) / 10)
 ]
 
-const run = LedgerContract.runOf("run-00000001")
+const run = LedgerSamples.runOf("run-00000001")
 const closedAt = run.expiresAt
 const entries = Array.from({ length: 2000 }, (_, index) =>
-  LedgerContract.entryOf(run.runId, `call-${index}`, { costUsd: 0.1 })
+  LedgerSamples.entryOf(run.runId, `call-${index}`, { costUsd: 0.1 })
 )
 
 layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
@@ -164,10 +166,10 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
           Array.from({ length: 60 }, (_, index) => index),
           Effect.fnUntraced(function* (index) {
             const { ledger, reservations } = both[index % 2]!
-            const entered = LedgerContract.runOf(`run-account-${100 + index}`, {
+            const entered = LedgerSamples.runOf(`run-account-${100 + index}`, {
               owner: `boot/${index % 2}/1`
             })
-            const reservation = AccountContract.reservationOf(
+            const reservation = LedgerSamples.reservationOf(
               entered.runId,
               0.1,
               { dayUsdMax: 1.25 },
@@ -177,15 +179,15 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
             if (_tag === "Refused") return 0
             yield* ledger.open(entered)
             if (index % 4 < 2) return 0.1
-            const cost = LedgerContract.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
+            const cost = LedgerSamples.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
             yield* ledger.settle({ run: entered, entries: [cost], closedAt })
             yield* reservations.release({ ...reservation, run: entered })
             return 0.05
           }),
           { concurrency: 8 }
         )
-        const { day } = yield* both[0]!.reservations.standing("account-1", AccountContract.now)
-        const held = Money.toUsd(Money.add(day.spent, day.reserved))
+        const { day } = yield* both[0]!.reservations.standing("account-1", LedgerSamples.now)
+        const held = Money.toUsd(MoneySums.add(day.spent, day.reserved))
         assert.closeTo(
           held,
           answers.reduce<number>((sum, usd) => sum + usd, 0),
@@ -200,7 +202,7 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
     Effect.gen(function* () {
       const address = yield* (yield* Server).database("late")
       const { reservations } = yield* openedWithAccounts(address)
-      const reservation = AccountContract.reservationOf("run-00000001", 1, {})
+      const reservation = LedgerSamples.reservationOf("run-00000001", 1, {})
       yield* Effect.gen(function* () {
         const sql = yield* SqlClient
         // A commit that waits, as one does for a slow disk or for another server.
@@ -227,8 +229,8 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
         )
         yield* Fiber.joinAll(both)
       }).pipe(Effect.provide(Layer.fresh(Database.layer(address))))
-      const { day, runs } = yield* reservations.standing("account-1", AccountContract.now)
-      assert.deepStrictEqual([runs, day.reserved], [0, Money.zero])
+      const { day, runs } = yield* reservations.standing("account-1", LedgerSamples.now)
+      assert.deepStrictEqual([runs, day.reserved], [0, MoneySums.zero])
     })
   )
 
@@ -248,7 +250,7 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
     Effect.gen(function* () {
       const ledger = yield* opened(yield* (yield* Server).database("order"))
       const units = ["B", "a", "_", "Ä", "1"]
-      yield* ledger.append(units.map((unit) => LedgerContract.entryOf(run.runId, unit)))
+      yield* ledger.append(units.map((unit) => LedgerSamples.entryOf(run.runId, unit)))
       const found: Array<string> = []
       let after: string | undefined
       do {

@@ -4,6 +4,7 @@
  */
 import * as acp from "@agentclientprotocol/sdk"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import type * as Script from "../../packages/proxy/src/internal/scripted/Script.ts"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { type ChildProcessWithoutNullStreams, execFile, execFileSync, spawn } from "node:child_process"
@@ -153,7 +154,7 @@ const nothingLeft = Effect.gen(function* () {
 /** A directory that the user of a sandbox may change. */
 const project = Effect.tap(CliWorld.directory, (path) => Effect.sync(() => chmodSync(path, 0o777)))
 
-const shell = (line: string): ScriptedModelApi.Call => ({ name: "exec_command", args: { cmd: line } })
+const shell = (line: string): Script.Call => ({ name: "exec_command", args: { cmd: line } })
 
 /** A model for agents that call tools: runs the user's last message as a command, then answers. */
 const commands: ScriptedModel.Script = ({ results, text }) => {

@@ -23,7 +23,7 @@ import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
-import type { Figures } from "@cogni/sandbox-proxy/ScriptedModelApi"
+import type { Figures } from "../../packages/proxy/src/internal/scripted/Script.ts"
 
 /** Agents under test. **Add a new agent here.** */
 const rows: ReadonlyArray<AgentRow> = [

@@ -6,6 +6,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -32,7 +33,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
  * `say WORD` answers. After a tool call, it answers with the result. Answers begin with its model, its prompt and the
  * number of user messages.
  */
-const obedient = ({ messages, model }: ChatModel.ChatRequest): ReadonlyArray<ChatModel.ChatPart> => {
+const obedient = ({ messages, model }: ChatModel.ChatRequest): ReadonlyArray<ChatMessage.ChatPart> => {
   const last = messages.at(-1)!
   const system = messages.find(({ role }) => role === "system")?.content ?? "nobody"
   const turn = messages.filter(({ role }) => role === "user").length

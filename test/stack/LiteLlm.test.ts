@@ -7,7 +7,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { readFileSync } from "node:fs"
 import { dirname } from "node:path"
-import type * as RunResult from "@cogni/sandbox-core/RunResult"
+import type * as RunFigures from "@cogni/sandbox-core/RunFigures"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
@@ -55,7 +55,7 @@ const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<RawRequests.
   return { result, answers }
 })
 
-const ofCalls = (rows: ReadonlyArray<LiteLlm.Recorded>, calls: ReadonlyArray<RunResult.LlmCall>) =>
+const ofCalls = (rows: ReadonlyArray<LiteLlm.Recorded>, calls: ReadonlyArray<RunFigures.LlmCall>) =>
   rows.filter((row) => calls.some(({ callId }) => callId !== undefined && callId === row.callId))
 
 it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (it) => {

@@ -5,7 +5,7 @@
  * advance. The resulting patch is applied to another clone and tested there.
  */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"

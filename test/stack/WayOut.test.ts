@@ -2,7 +2,7 @@
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
-import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as RunnerModule from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"

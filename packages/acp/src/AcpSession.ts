@@ -3,7 +3,7 @@
  *
  * The server holds the conversation of a session. The runner holds everything else, in the session's scope.
  */
-import type { Message } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { Message } from "@cogni/sandbox-graph-provider/agents/AgentFields"
 import type { AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import type { Effect, Scope } from "effect"
 import type { AcpRefusal } from "./AcpRefusal.ts"

@@ -4,7 +4,7 @@
  * The SDK is not imported: its session type is written out here, and a test assigns one to the other. Nothing is added
  * to the sandbox and nothing is hidden: errors are those of the sandbox, and the caller closes it.
  */
-import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import type { Sandbox } from "@cogni/sandbox-promise"
 import type { FileProblem } from "@cogni/sandbox-promise/Failure"
 import * as ByteStream from "./internal/ByteStream.ts"

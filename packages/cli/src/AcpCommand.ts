@@ -11,15 +11,18 @@ import { AcpRefusal } from "@cogni/sandbox-acp/AcpRefusal"
 import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as SchemaIssues from "@cogni/sandbox-core/SchemaIssues"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
-import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+import type { Delivery } from "@cogni/sandbox-git-relay/DeliveryRecord"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
-import { type InClone, repositoryPath } from "@cogni/sandbox-graph-provider/Repositories"
+import { type InClone, repositoryPath } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSessionWorkspaces"
 import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
@@ -120,9 +123,9 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
 
 /** Validates the spec at the start, so that the user of the command sees the error, not the first prompt. */
 const valid = (spec: SandboxSpec.SandboxSpecInput) =>
-  SandboxSpec.decode(spec).pipe(
+  SpecDecoder.decode(spec).pipe(
     Effect.mapError(
-      (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
+      (error) => new SandboxError({ reason: new InvalidSpec({ problems: SchemaIssues.problemsOf(error) }) })
     )
   )
 
@@ -169,7 +172,7 @@ const inDirectory = (terms: Terms) =>
       )
     )
     return {
-      directory: Workspace.target,
+      directory: SandboxPlace.target,
       isShared: true,
       prompt: (turn: AcpTurn) =>
         Effect.flatMap(RunId.generate, (runId) =>

@@ -1,6 +1,6 @@
 /** `agents`: lists agents and their capabilities. Needs no engine. */
 import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
-import type { Capabilities } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { Capabilities } from "@cogni/sandbox-graph-provider/agents/AgentFields"
 import { Effect, Layer } from "effect"
 import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import * as Output from "./Output.ts"

@@ -6,7 +6,8 @@ import {
   ApprovalId,
   limits
 } from "@cogni/sandbox-core/Approval"
-import { type ApprovalOver, Approvals } from "@cogni/sandbox-core/Approvals"
+import { Approvals } from "@cogni/sandbox-core/Approvals"
+import { type ApprovalOver } from "@cogni/sandbox-core/ApprovalError"
 import { Effect, Layer, Schema } from "effect"
 import { refusal } from "./Failure.ts"
 import type * as ApprovalFlags from "./ApprovalFlags.ts"

@@ -5,7 +5,7 @@
  * and no path of a record.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { Effect, FileSystem, Stream } from "effect"

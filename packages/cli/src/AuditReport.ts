@@ -4,8 +4,8 @@
  * An agent chooses the paths, methods and names in an entry, and any program may have written the file. Both reach a
  * terminal only as visible text on one line.
  */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import { formatMillis, plural } from "./Quantity.ts"

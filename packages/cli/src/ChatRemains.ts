@@ -7,7 +7,7 @@
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Clock, Effect, FileSystem, Option, Schema } from "effect"
 import { dirname, join } from "node:path"
 import * as Records from "./Records.ts"

@@ -3,14 +3,14 @@
  *
  * Reads one file and changes nothing; needs no engine. Control characters from the file are made visible on a terminal.
  */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Effect, FileSystem, Schema } from "effect"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"

@@ -6,7 +6,7 @@
  */
 import type { Files } from "@cogni/sandbox-core/Executor"
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
-import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as ClaudeCode from "@cogni/sandbox-graph-provider/agents/ClaudeCode"

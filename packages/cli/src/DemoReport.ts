@@ -1,5 +1,5 @@
 /** The page that `demo` prints, in 80 columns. Pure. */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import * as CheckoutCommands from "./CheckoutCommands.ts"

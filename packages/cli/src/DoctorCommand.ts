@@ -2,7 +2,7 @@
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
 import * as Finding from "@cogni/sandbox-docker/Finding"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as RelayUpkeep from "@cogni/sandbox-git-relay/RelayUpkeep"
 import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
 import * as CheckoutCommands from "./CheckoutCommands.ts"
@@ -39,7 +39,7 @@ export const render = (findings: ReadonlyArray<Finding.Finding>): ReadonlyArray<
 
 /** Checks the version of git, which only runs with `--repo` need. */
 export const gitFinding = (version: string | undefined): Finding.Finding => {
-  const { gitVersionMin } = HostGitRelay
+  const { gitVersionMin } = RelayUpkeep
   if (version === undefined) return Finding.warn("git", "not found", "Install git: runs with --repo need it")
   const [major = 0, minor = 0] = version.split(".").map(Number)
   const [leastMajor = 0, leastMinor = 0] = gitVersionMin.split(".").map(Number)
@@ -83,7 +83,7 @@ export const doctor = Effect.fnUntraced(function* (
     )
   )
   const [found, git, upstream, liteLlm] = yield* Effect.all(
-    [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings), LiteLlmProbe.probe(settings)],
+    [machine, RelayUpkeep.gitVersion, UpstreamProbe.probe(settings), LiteLlmProbe.probe(settings)],
     { concurrency: 4 }
   )
   const files = [

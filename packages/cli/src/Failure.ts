@@ -5,7 +5,7 @@
  * lines or control characters to a message.
  */
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+import type { Delivery } from "@cogni/sandbox-git-relay/DeliveryRecord"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"

@@ -1,6 +1,6 @@
 /** The flags and their parsers. Parsing is strict, and an error names the expected value. */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
-import { depthMax } from "@cogni/sandbox-git-relay/GitRelay"
+import { depthMax } from "@cogni/sandbox-git-relay/RelaySteps"
 import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"

@@ -4,11 +4,12 @@
  *
  * A token is printed once, alone on standard output, and is never stored.
  */
-import { describeIssue, type InputIssue } from "@cogni/sandbox-core/SandboxSpec"
+import { describeIssue, type InputIssue } from "@cogni/sandbox-core/SchemaIssues"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
-import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { type GrantRefused } from "@cogni/sandbox-graph-provider/grants/GrantError"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { Clock, Effect, Layer } from "effect"
 import * as ConnectionRuleText from "./ConnectionRuleText.ts"

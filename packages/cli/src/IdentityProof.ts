@@ -1,5 +1,5 @@
 /** Sends one marked call at the start, if `COGNI_IDENTITY_CHECK_MODEL` names a model, and reads whose it is. */
-import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as IdentityCheck from "@cogni/sandbox-proxy/IdentityCheck"
 import { Effect } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"

@@ -3,7 +3,7 @@
  *
  * Without a public key, nothing is pulled: an incomplete configuration is refused when a run or `images pull` needs it.
  */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import { never, type PullPolicy } from "@cogni/sandbox-docker/ImagePull"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect } from "effect"

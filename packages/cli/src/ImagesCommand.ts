@@ -1,7 +1,7 @@
 /** `images`: builds the images of sandboxes on this machine, lists them, and pulls signed ones. */
 import * as ImagePull from "@cogni/sandbox-docker/ImagePull"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { refusal } from "./Failure.ts"

@@ -4,7 +4,7 @@
  * The initial environment of a process stays readable as long as it lives, by root and by every process with its uid. A
  * file that only its owner can read does not appear there. Errors never contain the content.
  */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { KeyUnavailable } from "@cogni/sandbox-proxy/UpstreamKey"

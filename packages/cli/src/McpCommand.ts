@@ -5,12 +5,15 @@
  * for a while, when the input ends, or on a signal. Without `--workspace`, the files end with the sandbox, so it does
  * not close when idle, and no second one opens.
  */
-import { unwrap } from "@cogni/sandbox-core/Executor"
+import { unwrap } from "@cogni/sandbox-core/ExecutorCommand"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as SchemaIssues from "@cogni/sandbox-core/SchemaIssues"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as ExecutorTools from "@cogni/sandbox-loop/ExecutorTools"
 import * as McpServer from "@cogni/sandbox-loop/McpServer"
@@ -108,14 +111,14 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
 
 /** Validates the spec at the start, so that the user sees the error. A calling model could not correct it. */
 const valid = (spec: McpPlan["spec"]) =>
-  SandboxSpec.decodeOpen(spec).pipe(
+  SpecDecoder.decodeOpen(spec).pipe(
     Effect.mapError(
-      (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
+      (error) => new SandboxError({ reason: new InvalidSpec({ problems: SchemaIssues.problemsOf(error) }) })
     )
   )
 
 const instructionsOf = (hostDirectory: string | undefined) =>
-  `Tools act inside a sealed sandbox without a network, on the files of its workspace, ${Workspace.target}` +
+  `Tools act inside a sealed sandbox without a network, on the files of its workspace, ${SandboxPlace.target}` +
   (hostDirectory === undefined
     ? ", which is empty at first and ends with the session."
     : `, which is ${hostDirectory} of the user's machine; paths may be given in either form.`)
@@ -165,5 +168,5 @@ const lazily = Effect.fnUntraced(function* ({ idleSeconds, reopens, runId, spec 
     idleTimeToLive: idleSeconds === undefined ? Duration.infinity : Duration.seconds(idleSeconds)
   })
 
-  return unwrap(Workspace.target, RcRef.get(ref))
+  return unwrap(SandboxPlace.target, RcRef.get(ref))
 })

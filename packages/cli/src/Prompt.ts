@@ -3,8 +3,8 @@
  *
  * The size is checked while reading, so that endless input is refused instead of filling memory.
  */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
-import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
+import { inputBytesMax } from "@cogni/sandbox-core/SpecFields"
 import { Effect, Result, Stdio, Stream } from "effect"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as UserFiles from "./UserFiles.ts"

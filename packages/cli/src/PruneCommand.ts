@@ -6,7 +6,7 @@
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as RelayUpkeep from "@cogni/sandbox-git-relay/RelayUpkeep"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as WaitingRemains from "@cogni/sandbox-docker/WaitingRemains"
@@ -115,7 +115,7 @@ const remains = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   ]
   return [
     ...(yield* dryRun ? Effect.succeed(found) : ChatRemains.remove(found)),
-    ...(input.cache ? yield* HostGitRelay.emptyCache({ directory: mirrors, owners: HostOwner, dryRun }) : [])
+    ...(input.cache ? yield* RelayUpkeep.emptyCache({ directory: mirrors, owners: HostOwner, dryRun }) : [])
   ]
 })
 

@@ -1,5 +1,6 @@
 /** `spend reconcile`: compares the ledger with the upstream's rows once. Reports what differs or was not compared. */
-import { key, type LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import { type LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import { key } from "@cogni/sandbox-ledger/EntryKey"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import type { Report } from "@cogni/sandbox-ledger/ReconciliationReport"

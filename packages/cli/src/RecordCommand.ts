@@ -1,7 +1,9 @@
 /** `ps`, `logs`, `inspect`: show run records. They only read the run database, so they work without an engine. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { JournalEntry } from "@cogni/sandbox-core/RunJournal"
-import { outputOf, type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { outputOf } from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Effect, Layer, Schema } from "effect"
 import { refusal } from "./Failure.ts"
 import * as LiveRun from "./LiveRun.ts"

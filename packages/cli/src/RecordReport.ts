@@ -1,6 +1,6 @@
 /** Formats run records for people and scripts. Pure. */
-import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
-import { repositoryProgram } from "@cogni/sandbox-git-relay/RelayRun"
+import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunRecord"
+import { repositoryProgram } from "@cogni/sandbox-git-relay/RelaySteps"
 import { withPrompt } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { Schema } from "effect"
 import { formatMillis } from "./Quantity.ts"

@@ -4,7 +4,8 @@
  * Standard output gets it piece by piece. A file gets it as a whole, and stays as it was if that fails.
  */
 import * as RunRecording from "@cogni/sandbox-core/RunRecording"
-import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Effect, Stream } from "effect"
 import { refusal } from "./Failure.ts"
 import * as LiveRun from "./LiveRun.ts"

@@ -8,12 +8,13 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
-import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
 import * as AccountReservations from "@cogni/sandbox-ledger/AccountReservations"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import * as FileRunJournal from "@cogni/sandbox-docker/FileRunJournal"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as RunEntries from "@cogni/sandbox-docker/RunEntries"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
@@ -128,7 +129,7 @@ export const store = (
       SqlRunStore.layer({
         owner: ResourceLabels.formatOwner(HostOwner.self()),
         host: HostOwner.machineName(),
-        isOver: FileRunStore.isOver,
+        isOver: RunEntries.isOver,
         spool: {
           store: files(settings).store,
           ...RunSpool.make({ directory: settings.stateDirectory, database: DatabaseAddress.nameOf(address) })

@@ -1,7 +1,7 @@
 /** Reports the delivery of a run's commits, as lines, as JSON and as an exit code. Pure. */
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
-import type { Kept } from "@cogni/sandbox-git-relay/GitRelay"
-import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/RelayRun"
+import type { Kept } from "@cogni/sandbox-git-relay/RelaySteps"
+import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/DeliveryRecord"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Schema } from "effect"
 import type { ExitName } from "./ExitCode.ts"

@@ -1,7 +1,8 @@
 /** Converts the flags for a repository to a request to the relay. Pure. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
-import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import type * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import * as RelaySteps from "@cogni/sandbox-git-relay/RelaySteps"
 import { Result, Schema } from "effect"
 import { resolve } from "node:path"
 import { type Refusal, refuse } from "./Failure.ts"
@@ -46,7 +47,7 @@ export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | u
       )
     }
     const uncommittedMessage =
-      noCommit === true ? undefined : (flags.commitMessage ?? RelayRun.defaultUncommittedMessage)
+      noCommit === true ? undefined : (flags.commitMessage ?? RelaySteps.defaultUncommittedMessage)
     const request = {
       runId,
       url,

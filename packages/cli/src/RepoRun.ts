@@ -3,7 +3,8 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { GitRelay, RelayObserver, type RelayProgress } from "@cogni/sandbox-git-relay/GitRelay"
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
+import type * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
+import type { InClone } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import type * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect } from "effect"
 import { refusal } from "./Failure.ts"
@@ -20,8 +21,8 @@ export const inClone =
     request: RelayRun.RelayRunRequest,
     patch: string | undefined,
     progress: Progress.Progress,
-    salvaged: (delivery: RelayRun.Delivery) => void
-  ): InClone<RelayRun.Delivery, GitRelayError, GitRelay | RunStore | Output.Output> =>
+    salvaged: (delivery: DeliveryRecord.Delivery) => void
+  ): InClone<DeliveryRecord.Delivery, GitRelayError, GitRelay | RunStore | Output.Output> =>
   (canaries, use) =>
     RelayRun.around(
       { ...request, canaries },
@@ -42,7 +43,7 @@ export const inClone =
 
 /** Writes the patch file, or empties it, and records the delivery. Discards kept commits only after the patch. */
 export const settle = Effect.fnUntraced(function* (
-  delivery: RelayRun.Delivery,
+  delivery: DeliveryRecord.Delivery,
   patch: HostFile.Reservation | undefined
 ) {
   const runId = runOf(delivery)
@@ -68,11 +69,11 @@ export const settle = Effect.fnUntraced(function* (
   yield* record(delivery)
 })
 
-const runOf = (delivery: RelayRun.Delivery) =>
+const runOf = (delivery: DeliveryRecord.Delivery) =>
   ("clone" in delivery ? delivery.clone : delivery.checked.clone).request.runId
 
 /** Adds a delivery to the record of its run. */
-const record = (delivery: RelayRun.Delivery) =>
+const record = (delivery: DeliveryRecord.Delivery) =>
   RunStore.use((store) => store.annotate(runOf(delivery), { relay: RelayReport.toJson(delivery) })).pipe(
     Effect.catch((error) => Effect.logWarning("the record of the run could not be written", error.message))
   )

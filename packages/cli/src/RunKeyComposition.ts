@@ -1,5 +1,5 @@
 /** Composes the keys of runs according to the environment, and deletes those that killed processes left behind. */
-import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import type { GatewayLlmProxyOptions } from "@cogni/sandbox-proxy/GatewayLlmProxy"

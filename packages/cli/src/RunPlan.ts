@@ -5,11 +5,14 @@
  * never as a fallback.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { LlmBudget, problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import type { Agent, Message } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { LlmBudget } from "@cogni/sandbox-core/SpecFields"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
+import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { Message } from "@cogni/sandbox-graph-provider/agents/AgentFields"
 import { modelOf } from "@cogni/sandbox-graph-provider/agents/AgentPersonalities"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
-import type { OpenTurn } from "@cogni/sandbox-graph-provider/threads/Threads"
+import type { OpenTurn } from "@cogni/sandbox-graph-provider/threads/OpenTurn"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result, Schema } from "effect"

@@ -5,8 +5,9 @@
  * printed.
  */
 import { describeExhaustion, describeShare } from "@cogni/sandbox-core/BudgetWords"
-import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
-import { hasReachedUpstream, type LlmTraffic, type RunResult } from "@cogni/sandbox-core/RunResult"
+import type { LlmObservation } from "@cogni/sandbox-core/LlmObservation"
+import { type RunResult } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, type LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import type { AgentRunEnd } from "@cogni/sandbox-graph-provider/AgentRun"

@@ -6,10 +6,11 @@
 import { describeShare } from "@cogni/sandbox-core/BudgetWords"
 import * as PoolUse from "@cogni/sandbox-core/PoolUse"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
-import { outputOf, type RunRecord } from "@cogni/sandbox-core/RunStore"
-import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
+import { outputOf } from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
 import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Option, Schema } from "effect"
 import * as CostWords from "./CostWords.ts"
@@ -84,7 +85,7 @@ const callsOf = ({ llm }: RunRecord): string | undefined =>
       : `${plural(llm.toolCallsTotal, "call")} of host tools`
   )
 
-const decodeRelay = Schema.decodeUnknownOption(RelayRun.DeliveryRecord)
+const decodeRelay = Schema.decodeUnknownOption(DeliveryRecord.DeliveryRecord)
 
 const deliveryOf = ({ annotations }: RunRecord): ReadonlyArray<Row> => {
   const relay = Option.getOrUndefined(decodeRelay(annotations?.["relay"]))

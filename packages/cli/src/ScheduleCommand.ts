@@ -5,7 +5,7 @@
  */
 import type { RunSchedule, RunScheduleState } from "@cogni/sandbox-temporal/RunSchedule"
 import type { TemporalFailed } from "@cogni/sandbox-temporal/TemporalServer"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Effect, Schema } from "effect"
 import { refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"

@@ -3,7 +3,7 @@
  *
  * Listens only on this machine by default, because it speaks plain HTTP: on a network, anyone could read the tokens.
  */
-import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
+import { issuesOf } from "@cogni/sandbox-core/SchemaIssues"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as HostNames from "@cogni/sandbox-server/HostNames"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"

@@ -5,7 +5,7 @@
  */
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
-import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"

@@ -7,7 +7,7 @@
  * only if a model is needed.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { defaultImage } from "@cogni/sandbox-graph-provider/agents/AgentParts"
 import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as UpstreamProfile from "@cogni/sandbox-proxy/UpstreamProfile"

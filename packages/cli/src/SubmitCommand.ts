@@ -3,7 +3,7 @@
  *
  * Needs no engine, no database and no token: a grant is named by its ID, and hosts have its token.
  */
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { DurableOutcome } from "@cogni/sandbox-temporal/DurableRun"
 import { Effect, Schema, type Stdio } from "effect"

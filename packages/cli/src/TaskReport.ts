@@ -3,7 +3,7 @@
  *
  * The changes are the result, even if the task did not finish, so every path reports them.
  */
-import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-loop/HostLoop"
+import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-loop/LoopEvent"
 import type { TaskResult } from "@cogni/sandbox-graph-provider/TaskRun"
 import { exitCode, type ExitName } from "./ExitCode.ts"
 import { plural } from "./Quantity.ts"

@@ -1,7 +1,7 @@
 /** Formats the runs under way. Pure. An agent chooses the names of its tools, so each is one visible line. */
 import type { JournalEntry } from "@cogni/sandbox-core/RunJournal"
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine } from "./TerminalText.ts"
 

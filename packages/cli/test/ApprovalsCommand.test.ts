@@ -1,5 +1,6 @@
 /** Approvals on the command line: listed with their arguments, decided once. No test reaches an engine. */
 import * as Approvals from "@cogni/sandbox-core/Approvals"
+import * as ApprovalError from "@cogni/sandbox-core/ApprovalError"
 import type { Approval, ApprovalRequest } from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
@@ -78,7 +79,7 @@ describe("approvals", () => {
 
   it("says that a call may have been decided if the store does not answer", () => {
     const error = ApprovalsCommand.doubtful(
-      new Approvals.ApprovalsUnavailable({ detail: "did not answer", remedy: "Check it" })
+      new ApprovalError.ApprovalsUnavailable({ detail: "did not answer", remedy: "Check it" })
     )
     assert.include(error.message, "did not answer. The call may have been decided")
   })

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
-import type { Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { Outcome, RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import type { AuditEntry } from "@cogni/sandbox-proxy/AuditEntry"

@@ -4,7 +4,7 @@ import * as ChatRemains from "../src/ChatRemains.ts"
 import * as Records from "../src/Records.ts"
 import * as Settings from "../src/Settings.ts"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
 import { TestClock } from "effect/testing"
@@ -34,7 +34,7 @@ describe("ChatRemains", () => {
         yield* fs.makeDirectory(join(sessions, digest(letter), "deep"), { recursive: true })
       yield* fs.makeDirectory(join(sessions, "not-a-session"))
       const path = join(sessions, digest("b"))
-      const spec = yield* SandboxSpec.decodeOpen({
+      const spec = yield* SpecDecoder.decodeOpen({
         image: "i",
         workspace: { type: "directory", path }
       })

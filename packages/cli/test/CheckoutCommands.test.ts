@@ -1,5 +1,5 @@
 /** A remedy names a command that its reader has: ./dev in a checkout, cogni-sandbox or npx elsewhere. */
-import { ContainerFailed, ImageNotFound } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, ImageNotFound } from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
 import * as Failure from "../src/Failure.ts"
 import * as CheckoutCommands from "../src/CheckoutCommands.ts"

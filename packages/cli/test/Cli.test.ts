@@ -1,5 +1,5 @@
 /** Parsing of the command line, and one line for each error. No test reaches an engine. */
-import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
+import { defaultLimits } from "@cogni/sandbox-loop/LoopLimits"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as Invocation from "../src/Invocation.ts"

@@ -4,7 +4,8 @@ import * as Failure from "../src/Failure.ts"
 import * as Invocation from "../src/Invocation.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import * as SandboxError from "@cogni/sandbox-core/SandboxError"
-import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
+import type { Clone } from "@cogni/sandbox-git-relay/RelaySteps"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Cause } from "effect"
 import { runId } from "./RunResults.ts"
@@ -15,7 +16,7 @@ const run = (reason: SandboxError.Reason) => of(new SandboxError.SandboxError({ 
 
 describe("Failure", () => {
   it("a run's error keeps its run, its reason and its partial result", () => {
-    const failure = run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial }))
+    const failure = run(new SandboxReason.TimedOut({ runtimeSecondsMax: 2, partial }))
     assert.strictEqual(failure.exitCode, 124)
     assert.strictEqual(failure.name, "timeout")
     assert.strictEqual(failure.reason, "TimedOut")
@@ -41,7 +42,7 @@ describe("Failure", () => {
     } satisfies Clone
     const error = new SandboxError.SandboxError({
       runId,
-      reason: new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })
+      reason: new SandboxReason.TimedOut({ runtimeSecondsMax: 2, partial })
     })
     const delivery = { _tag: "Kept", clone, tip: CommitId.make("b".repeat(40)) } as const
     const failure = of(new Failure.RunFailed({ error, delivery, textSoFar: "half an answer" }))
@@ -55,7 +56,7 @@ describe("Failure", () => {
   })
 
   it("the error of a command has no text of an agent", () => {
-    const reason = new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })
+    const reason = new SandboxReason.TimedOut({ runtimeSecondsMax: 2, partial })
     const error = new SandboxError.SandboxError({ runId, reason })
     const json = Failure.toJson(of(new Failure.RunFailed({ error, textSoFar: "" })))
     assert.deepStrictEqual(json, Failure.toJson(run(reason)))
@@ -63,29 +64,29 @@ describe("Failure", () => {
 
   it("names flags instead of fields", () => {
     assert.include(
-      run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })).message,
+      run(new SandboxReason.TimedOut({ runtimeSecondsMax: 2, partial })).message,
       "Raise --timeout or"
     )
     assert.include(
-      run(new SandboxError.OomKilled({ memoryBytesMax: 2 ** 20, partial })).message,
+      run(new SandboxReason.OomKilled({ memoryBytesMax: 2 ** 20, partial })).message,
       "Raise --memory;"
     )
     assert.include(
-      run(new SandboxError.PidsExhausted({ processesMax: 9, partial })).message,
+      run(new SandboxReason.PidsExhausted({ processesMax: 9, partial })).message,
       "Raise --processes"
     )
     assert.include(
-      run(new SandboxError.OutputLimitExceeded({ outputBytesMax: 9, partial })).message,
+      run(new SandboxReason.OutputLimitExceeded({ outputBytesMax: 9, partial })).message,
       "raise --output-limit"
     )
-    assert.include(run(new SandboxError.DiskFull({ workspaceBytesMax: 9, partial })).message, "Raise --disk")
+    assert.include(run(new SandboxReason.DiskFull({ workspaceBytesMax: 9, partial })).message, "Raise --disk")
     assert.strictEqual(
-      of(new SandboxError.InvalidSpec({ problems: ["limits.memoryBytesMax: too little", "runId: bad"] }))
+      of(new SandboxReason.InvalidSpec({ problems: ["limits.memoryBytesMax: too little", "runId: bad"] }))
         .message,
       "the spec is refused: --memory: too little; --run-id: bad"
     )
     assert.strictEqual(
-      of(new SandboxError.InvalidSpec({ problems: ["image: bad"] })).message,
+      of(new SandboxReason.InvalidSpec({ problems: ["image: bad"] })).message,
       "the spec is refused: --image: bad"
     )
   })
@@ -93,7 +94,7 @@ describe("Failure", () => {
   it("names variables and commands instead of options of the libraries", () => {
     const remedy = "Set FileRunStore.directory to another directory, or free space (DockerReaper)"
     const host = run(
-      new SandboxError.HostFailed({ path: "/state", problem: "no_space", detail: "is full", remedy })
+      new SandboxReason.HostFailed({ path: "/state", problem: "no_space", detail: "is full", remedy })
     )
     assert.deepStrictEqual([host.exitCode, host.isRetryable], [69, false])
     assert.include(
@@ -101,7 +102,7 @@ describe("Failure", () => {
       "Set COGNI_STATE_DIR to another directory, or free space (cogni-sandbox prune)"
     )
     const option = of(
-      new SandboxError.Misconfigured({
+      new SandboxReason.Misconfigured({
         option: "GatewayLlmProxy.url",
         detail: "has a query or a fragment",
         remedy: "Remove everything after the path"
@@ -116,13 +117,13 @@ describe("Failure", () => {
 
   it("an ordinary word that is also the name of a field is unchanged", () => {
     assert.strictEqual(
-      of(new SandboxError.ImageNotFound({ image: "nobody/none:1" })).message,
+      of(new SandboxReason.ImageNotFound({ image: "nobody/none:1" })).message,
       "there is no image nobody/none:1 on this engine. Build it or pull it first; a run pulls no image by default"
     )
   })
 
   it("a reason without a run has the same exit code", () => {
-    const failure = of(new SandboxError.RuntimeUnavailable({ detail: "is away", remedy: "Start it" }))
+    const failure = of(new SandboxReason.RuntimeUnavailable({ detail: "is away", remedy: "Start it" }))
     assert.strictEqual(failure.exitCode, 69)
     assert.strictEqual(failure.message, "the container engine is away. Start it")
     assert.isTrue(failure.isRetryable)
@@ -130,7 +131,7 @@ describe("Failure", () => {
 
   it("nothing from a sandbox can add a line, or a control character", () => {
     const detail = "x\n\u001b[2Jcogni-sandbox: all is well\r\n\u202eevil"
-    const { message } = run(new SandboxError.ContainerFailed({ operation: "start", detail, remedy: "Look" }))
+    const { message } = run(new SandboxReason.ContainerFailed({ operation: "start", detail, remedy: "Look" }))
     assert.notMatch(message, /[\n\r\u001b\u202e]/u)
   })
 

@@ -7,7 +7,7 @@ import { layerMemory, Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import type { Report } from "@cogni/sandbox-ledger/ReconciliationReport"
-import * as LedgerContract from "@cogni/sandbox-ledger/testing/LedgerContract"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
@@ -36,7 +36,7 @@ const setUpWith = Effect.fnUntraced(function* (
   const state = yield* CliWorld.directory
   yield* Effect.gen(function* () {
     const ledger = yield* Ledger
-    const settled = LedgerContract.runOf(run)
+    const settled = LedgerSamples.runOf(run)
     yield* ledger.open(settled)
     yield* ledger.settle({
       run: settled,
@@ -69,7 +69,7 @@ const setUpWith = Effect.fnUntraced(function* (
 })
 
 const setUp = setUpWith(
-  ["call-1", "call-2"].map((unit) => LedgerContract.entryOf(run, unit, { runKeyHash: key }))
+  ["call-1", "call-2"].map((unit) => LedgerSamples.entryOf(run, unit, { runKeyHash: key }))
 )
 
 /** Opens a run whose process was killed, with an audit that `write` makes. */
@@ -83,7 +83,7 @@ const killed = (write: (audit: string) => void) => (state: string) =>
     const owner = ResourceLabels.formatOwner({ ...self, startTicks: self.startTicks + 1 })
     const ledger = yield* Ledger
     yield* ledger.open(
-      LedgerContract.runOf(AuditLines.runId, { host: HostOwner.machineName(), directory, owner })
+      LedgerSamples.runOf(AuditLines.runId, { host: HostOwner.machineName(), directory, owner })
     )
   })
 
@@ -205,7 +205,7 @@ describe("spend reconcile", () => {
 
   it.live("takes a row of 0 for tokens as the cost of a model only if that is free", () =>
     Effect.gen(function* () {
-      const { costUsd: _cost, ...unpriced } = LedgerContract.entryOf(run, "call-1", { runKeyHash: key })
+      const { costUsd: _cost, ...unpriced } = LedgerSamples.entryOf(run, "call-1", { runKeyHash: key })
       const { ask, double } = yield* setUpWith([{ ...unpriced, priceSource: "none", reason: "no_price" }])
       double.rows.push(LiteLlmRows.row("call-1", { spend: 0 }))
       const file = join(yield* CliWorld.directory, "limits.json")
@@ -277,8 +277,8 @@ describe("spend reconcile", () => {
       const openRouter = yield* OpenRouterGenerations.acquire
       openRouter.generations.push(OpenRouterGenerations.generation("gen-1"))
       const { ask } = yield* setUpWith([
-        LedgerContract.entryOf(run, "call-1", { upstream: "openrouter", upstreamCallId: "gen-1" }),
-        LedgerContract.entryOf(run, "call-2", { upstream: "openrouter" })
+        LedgerSamples.entryOf(run, "call-1", { upstream: "openrouter", upstreamCallId: "gen-1" }),
+        LedgerSamples.entryOf(run, "call-2", { upstream: "openrouter" })
       ])
       const environment = {
         COGNI_LLM_URL: openRouter.url,

@@ -7,7 +7,7 @@ import * as Asciicast from "../../../test/harness/Asciicast.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as FileRunJournal from "@cogni/sandbox-docker/FileRunJournal"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -47,7 +47,7 @@ const runId = RunId.make("run-00000000000a")
 
 /** Leaves a record in files, as an earlier version did. */
 const leave = Effect.fnUntraced(function* (path: string) {
-  const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+  const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"] })
   const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
   yield* Effect.scoped(
     Effect.flatMap(store.open(runId, spec), ({ owner, save }) =>

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RecordReport from "../src/RecordReport.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
-import { outputOf } from "@cogni/sandbox-core/RunStore"
+import { outputOf } from "@cogni/sandbox-core/RecordForms"
 import { record, result, runId } from "./RunResults.ts"
 
 const now = new Date("2026-01-01T00:01:05.000Z")

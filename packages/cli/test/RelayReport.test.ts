@@ -3,10 +3,10 @@ import { assert, describe, it } from "@effect/vitest"
 import * as RelayReport from "../src/RelayReport.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as CommitStatement from "../../git-relay/src/CommitStatement.ts"
-import type { Checked, Clone, Kept } from "@cogni/sandbox-git-relay/GitRelay"
+import type { Checked, Clone, Kept } from "@cogni/sandbox-git-relay/RelaySteps"
 import * as Errors from "@cogni/sandbox-git-relay/GitRelayError"
 import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
-import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+import type { Delivery } from "@cogni/sandbox-git-relay/DeliveryRecord"
 
 const runId = RunId.make("run-000000000001")
 const branch = branchOf(runId)

@@ -1,7 +1,7 @@
 /** Messages of the libraries, in the words of the command's users. */
 import { assert, describe, it } from "@effect/vitest"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { OomKilled, TimedOut } from "@cogni/sandbox-core/SandboxError"
+import { OomKilled, TimedOut } from "@cogni/sandbox-core/SandboxReason"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import * as RemedyWords from "../src/RemedyWords.ts"
 

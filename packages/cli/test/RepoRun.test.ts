@@ -5,9 +5,9 @@ import * as Output from "../src/Output.ts"
 import * as Progress from "../src/Progress.ts"
 import * as RunStore from "@cogni/sandbox-core/RunStore"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
-import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+import type { Delivery } from "@cogni/sandbox-git-relay/DeliveryRecord"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 
 describe("RepoRun", () => {
@@ -17,7 +17,7 @@ describe("RepoRun", () => {
       const git = yield* MemoryGitRelay.MemoryGit
       const store = yield* RunStore.RunStore
       const runId = yield* RunId.generate
-      yield* store.open(runId, yield* SandboxSpec.decode({ image: "i", argv: ["a"] }))
+      yield* store.open(runId, yield* SpecDecoder.decode({ image: "i", argv: ["a"] }))
       const url = yield* git.origin("acme/app", { "a.txt": "a\n" })
       const progress = yield* Progress.make({ quiet: true })
       const working = yield* Deferred.make<void>()

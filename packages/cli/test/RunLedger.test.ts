@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
-import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import { Effect } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -32,8 +32,8 @@ describe("RunLedger", () => {
       writeFileSync(auditOf(path), linesOf([started("call-1", { costUsdMax: 0.75 })]).join(""))
       const ledger = yield* Ledger.Ledger
       const run = { host: HostOwner.machineName(), directory: path }
-      yield* ledger.open(LedgerContract.runOf(runId, { ...run, owner: owner(1) }))
-      const living = LedgerContract.runOf("run-live-00000001", { ...run, owner: owner(0) })
+      yield* ledger.open(LedgerSamples.runOf(runId, { ...run, owner: owner(1) }))
+      const living = LedgerSamples.runOf("run-live-00000001", { ...run, owner: owner(0) })
       yield* ledger.open(living)
       yield* RunLedger.settled(settings, [])
       const { entries } = yield* ledger.list({})
@@ -58,7 +58,7 @@ describe("RunLedger", () => {
         writeFileSync(auditOf(path), linesOf([started("call-1", { costUsdMax: 0.75 })]).join(""))
         const ledger = yield* Ledger.Ledger
         const living = { host: HostOwner.machineName(), directory: path, owner: owner(0) }
-        yield* ledger.open(LedgerContract.runOf(runId, living))
+        yield* ledger.open(LedgerSamples.runOf(runId, living))
         yield* RunLedger.settled(settings, [runId])
         const { entries } = yield* ledger.list({})
         assert.deepStrictEqual(
@@ -75,7 +75,7 @@ describe("RunLedger", () => {
       mkdirSync(auditOf(path), { recursive: true })
       const ledger = yield* Ledger.Ledger
       yield* ledger.open(
-        LedgerContract.runOf(runId, { host: HostOwner.machineName(), directory: path, owner: owner(1) })
+        LedgerSamples.runOf(runId, { host: HostOwner.machineName(), directory: path, owner: owner(1) })
       )
       const error = yield* Effect.flip(RunLedger.settled(settings, []))
       assert.include(error.message, "the cost of 1 run is not in the ledger yet")

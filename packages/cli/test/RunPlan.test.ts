@@ -5,7 +5,7 @@ import { Refusal } from "../src/Failure.ts"
 import * as RunPlan from "../src/RunPlan.ts"
 import type { Settings } from "../src/Settings.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Effect, Redacted, Result } from "effect"
@@ -281,7 +281,7 @@ describe("the spec", () => {
         env: [["A", "1"]] as const,
         image: "other:1"
       }
-      const spec = yield* SandboxSpec.decode(planned(command, over, absent).spec)
+      const spec = yield* SpecDecoder.decode(planned(command, over, absent).spec)
       assert.deepStrictEqual(spec.argv, ["ls", "-l"])
       assert.deepStrictEqual(spec.env, { A: "1" })
       assert.deepStrictEqual(spec.workspace, { type: "directory", path: "/project" })
@@ -302,7 +302,7 @@ describe("the spec", () => {
 
   it.effect("has an agent's prompt as a file, and its account and graph ID from the host", () =>
     Effect.gen(function* () {
-      const spec = yield* SandboxSpec.decode(planned(prompt, {}, configured).spec)
+      const spec = yield* SpecDecoder.decode(planned(prompt, {}, configured).spec)
       assert.deepStrictEqual(spec.argv, ["cogni-agent"])
       assert.strictEqual(spec.image, "cogni/runtime:1")
       assert.deepStrictEqual(spec.inputs, [

@@ -1,7 +1,7 @@
 /** Sample results of runs, for tests that format them. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 
 export const runId = RunId.make("run-000000000001")
 

@@ -5,7 +5,7 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
-import { AccountContract, LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Result } from "effect"
 import * as fs from "node:fs"
@@ -42,16 +42,16 @@ const state = Effect.fnUntraced(function* (account = "account-1", limits?: objec
           save({ ...record({ outcome: { status: "closed" } }), runId: id, owner })
         )
       )
-      yield* ledger.open(LedgerContract.runOf(id, { host: HostOwner.machineName() }))
+      yield* ledger.open(LedgerSamples.runOf(id, { host: HostOwner.machineName() }))
     }
-    yield* ledger.open(LedgerContract.runOf("run-forgotten-01"))
+    yield* ledger.open(LedgerSamples.runOf("run-forgotten-01"))
     yield* ledger.settle({
-      run: LedgerContract.runOf("run-forgotten-01"),
+      run: LedgerSamples.runOf("run-forgotten-01"),
       entries: [],
       closedAt: "2026-01-31T12:00:00.000Z"
     })
-    const run = LedgerContract.runOf(runId)
-    const { costUsd: _, ...unpriced } = LedgerContract.entryOf(runId, "call-3", {
+    const run = LedgerSamples.runOf(runId)
+    const { costUsd: _, ...unpriced } = LedgerSamples.entryOf(runId, "call-3", {
       billingAccountId: account,
       priceSource: "none",
       reason: "no_price",
@@ -61,8 +61,8 @@ const state = Effect.fnUntraced(function* (account = "account-1", limits?: objec
       run,
       closedAt: run.expiresAt,
       entries: [
-        LedgerContract.entryOf(runId, "call-1", { billingAccountId: account, costUsd: 0.1, reservedUsd: 2 }),
-        LedgerContract.entryOf(runId, "call-2", {
+        LedgerSamples.entryOf(runId, "call-1", { billingAccountId: account, costUsd: 0.1, reservedUsd: 2 }),
+        LedgerSamples.entryOf(runId, "call-2", {
           billingAccountId: account,
           costUsd: 0.2,
           state: "estimated",
@@ -73,16 +73,16 @@ const state = Effect.fnUntraced(function* (account = "account-1", limits?: objec
       ]
     })
     yield* ledger.settle({
-      run: LedgerContract.runOf(other),
+      run: LedgerSamples.runOf(other),
       closedAt: run.expiresAt,
       entries: [
-        LedgerContract.entryOf(other, "call-9", { at: "2026-02-01T00:00:00.000Z", costUsd: 5, model: "m2" })
+        LedgerSamples.entryOf(other, "call-9", { at: "2026-02-01T00:00:00.000Z", costUsd: 5, model: "m2" })
       ]
     })
     if (limits === undefined) return
     const { reserve } = yield* AccountReservations
     const leaseUntil = "2999-01-01T00:00:00.000Z"
-    yield* reserve(AccountContract.reservationOf("run-reserving-01", 0.5, {}, { leaseUntil }))
+    yield* reserve(LedgerSamples.reservationOf("run-reserving-01", 0.5, {}, { leaseUntil }))
   }).pipe(Effect.provide(Records.store(settingsOf(directory))))
   const file = path.join(directory, "limits.json")
   if (limits !== undefined) fs.writeFileSync(file, JSON.stringify(limits))

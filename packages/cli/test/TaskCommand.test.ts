@@ -9,7 +9,7 @@ import * as Output from "../src/Output.ts"
 import type { Settings } from "../src/Settings.ts"
 import * as TaskCommand from "../src/TaskCommand.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
@@ -125,7 +125,7 @@ describe("the plan of a task", () => {
   it.effect("is a sandbox without an agent, whose model the host asks on behalf of the account", () =>
     Effect.gen(function* () {
       const plan = planned({ workspace: "/work" })
-      const spec = yield* SandboxSpec.decodeOpen(plan.task.spec)
+      const spec = yield* SpecDecoder.decodeOpen(plan.task.spec)
       assert.notProperty(plan.task.spec, "argv")
       assert.deepInclude(spec.llm, {
         model: "m1",

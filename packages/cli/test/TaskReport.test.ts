@@ -2,9 +2,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { exitCode } from "../src/ExitCode.ts"
 import * as TaskReport from "../src/TaskReport.ts"
-import { failed } from "@cogni/sandbox-loop/ChatModel"
-import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-loop/HostLoop"
-import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { failed } from "@cogni/sandbox-loop/ChatError"
+import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-loop/LoopEvent"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 
 const endOf = (verdict: LoopVerdict, message = "the model answered"): LoopEnd => ({
   ...verdict,

@@ -1,5 +1,5 @@
 /** Tests the table of active runs, and the summary of one. */
-import { RunRecord } from "@cogni/sandbox-core/RunStore"
+import { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as RunSummary from "../src/RunSummary.ts"

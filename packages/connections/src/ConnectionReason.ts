@@ -2,7 +2,7 @@
  * Why there is no credential, or no connection. Every message says what happened and what to do. None contains a
  * credential, or text of a server that was near one.
  */
-import { describeIssue } from "@cogni/sandbox-core/SandboxSpec"
+import { describeIssue } from "@cogni/sandbox-core/SchemaIssues"
 import { Schema } from "effect"
 import { Claim, claims } from "./internal/Claim.ts"
 import { Denial, denials, remedies } from "./internal/Denial.ts"

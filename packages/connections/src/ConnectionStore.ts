@@ -5,7 +5,7 @@
  * decision, and never with a list. Entries of the audit are not changed. The oldest ones are deleted, by age and by
  * number for each account (`ConnectionLimits`).
  */
-import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
+import { issuesOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
 import { type Connection, ConnectionInput } from "./Connection.ts"
 import { ConnectionExists, ConnectionRefused, type ConnectionStoreUnavailable } from "./ConnectionReason.ts"

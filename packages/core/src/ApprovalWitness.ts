@@ -1,7 +1,8 @@
 /** Asks for an approval, and tells a witness when it is requested and when it has ended: the audit and the run's events. */
 import { Duration, Effect, Exit } from "effect"
 import * as Approval from "./Approval.ts"
-import type { ApprovalRefused, ApprovalsShape, ApprovalsUnavailable } from "./Approvals.ts"
+import type { ApprovalsShape } from "./Approvals.ts"
+import type { ApprovalRefused, ApprovalsUnavailable } from "./ApprovalError.ts"
 
 /** Hears of an approval. */
 export interface ApprovalWitness {

@@ -1,7 +1,7 @@
 /** Function between a ledger and a proxy: the model calls of a run, as the run's audit records them. */
 import type { Effect } from "effect"
 import type { RunId } from "./RunId.ts"
-import type { LlmOutcome, LlmUsage } from "./RunResult.ts"
+import type { LlmOutcome, LlmUsage } from "./RunFigures.ts"
 
 /** A call that was recorded before it went upstream. */
 export interface AuditedCall {

@@ -1,5 +1,5 @@
 /** Budgets in words, for people and for agents. Pure. */
-import type { BudgetName, Exhaustion } from "./RunResult.ts"
+import type { BudgetName, Exhaustion } from "./RunFigures.ts"
 
 /** Unit of each budget, in words: of one, and of any other amount. */
 const budgetUnits: Readonly<Record<BudgetName, readonly [one: string, other: string]>> = {

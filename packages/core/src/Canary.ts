@@ -7,7 +7,7 @@
  */
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
-import type { Input } from "./SandboxSpec.ts"
+import type { Input } from "./SpecFields.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 
 /** One planted secret. Letters and digits only, so that quoting it changes nothing. */

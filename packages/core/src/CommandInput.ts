@@ -6,9 +6,10 @@
  * its input for the whole.
  */
 import { Cause, Deferred, Effect, Queue, Scope, Stream } from "effect"
-import type { Command, SignalName } from "./Executor.ts"
+import type { SignalName } from "./ExecutorValues.ts"
+import type { Command } from "./ExecutorCommand.ts"
 import { emptyOutput } from "./RunResult.ts"
-import { CommandInputFailed } from "./SandboxError.ts"
+import { CommandInputFailed } from "./SandboxReason.ts"
 
 /** Pieces of a stream that are taken before the command reads them. */
 export const piecesAheadMax = 4

@@ -6,11 +6,13 @@
  * `MemoryContainerRuntime.layer` in memory. Both pass `ContainerRuntimeContract`.
  */
 import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
-import type { Command, CommandExit, Files, SignalName } from "./Executor.ts"
-import type { HeldIdentity, Posture, User } from "./Posture.ts"
-import type { Role } from "./ResourceLabels.ts"
+import type { Files } from "./Executor.ts"
+import type { CommandExit, SignalName } from "./ExecutorValues.ts"
+import type { Command } from "./ExecutorCommand.ts"
+import type { Posture, User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import type { OutputChunk, Peak } from "./RunResult.ts"
+import type { OutputChunk } from "./RunResult.ts"
+import type { Peak } from "./RunFigures.ts"
 import type {
   CommandRefused,
   ContainerFailed,
@@ -19,33 +21,11 @@ import type {
   PostureMismatch,
   ProxyFailed,
   RuntimeUnavailable
-} from "./SandboxError.ts"
-import type { Limits, Network } from "./SandboxSpec.ts"
+} from "./SandboxReason.ts"
+import type { Limits, Network } from "./SpecFields.ts"
+import type { Mount, VolumeSpec } from "./ContainerMount.ts"
 
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
-
-/** A host directory or an engine volume, mounted into a container. */
-export interface Mount {
-  readonly type: "directory" | "volume"
-  readonly source: string
-  readonly target: string
-  readonly readOnly: boolean
-  /** The directory that must be mounted; otherwise the agent does not start. */
-  readonly held?: HeldIdentity | undefined
-}
-
-/** A small memory-backed volume that two containers of one run share. */
-export interface VolumeSpec {
-  readonly runId: RunId
-  readonly role: Role
-  readonly owner: User
-  readonly bytesMax: number
-  readonly filesMax: number
-  /** The run's time limit. The volume's labels derive the latest end of the run from it. */
-  readonly runtimeSecondsMax: number
-  /** Distinguishes volumes of the same run and role. */
-  readonly index?: number | undefined
-}
 
 /** Specification of a container. All other settings are fixed. */
 export interface ContainerSpec {

@@ -4,9 +4,9 @@
  * The check is lexical. Symbolic links are resolved where the files are.
  */
 import * as Effect from "effect/Effect"
-import { entriesMax, fileBytesMax } from "./Executor.ts"
-import { type FileProblem, FileRefused } from "./SandboxError.ts"
-import { target } from "./Workspace.ts"
+import { entriesMax, fileBytesMax } from "./ExecutorLimits.ts"
+import { type FileProblem, FileRefused } from "./SandboxReason.ts"
+import { target } from "./SandboxPlace.ts"
 
 /** The kernel's `PATH_MAX`, less its closing NUL. */
 const pathBytesMax = 4095

@@ -5,12 +5,11 @@
  * the key to each request (`KeyInjection` in `@cogni/sandbox-proxy`) and forgets it when the scope closes.
  */
 import { Clock, Context, Effect, Layer, type Redacted, Ref, type Scope } from "effect"
-import type { Approval } from "./Approval.ts"
 import type { Canary } from "./Canary.ts"
-import type { Mount } from "./ContainerRuntime.ts"
-import { type PackagePattern, registries, type Registry } from "./PackagePattern.ts"
+import type { Mount } from "./ContainerMount.ts"
+import { type PackagePattern, registries } from "./PackagePattern.ts"
 import type { RunId } from "./RunId.ts"
-import type { Evidence, Exhaustion, LlmTraffic, LlmUsage } from "./RunResult.ts"
+import type { LlmTraffic, LlmUsage } from "./RunFigures.ts"
 import {
   type AccountBusy,
   type HostFailed,
@@ -21,10 +20,11 @@ import {
   type ContainerFailed,
   type RuntimeUnavailable,
   type StoreUnavailable
-} from "./SandboxError.ts"
-import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
+} from "./SandboxReason.ts"
+import type { CanaryPolicy, LlmAccess } from "./SpecFields.ts"
 import type { ToolRule } from "./ToolAccess.ts"
 import { socketTarget } from "./internal/SocketPlace.ts"
+import type { LlmProxyCapabilities, LlmObservation } from "./LlmObservation.ts"
 
 /** `HostFailed` and `Misconfigured` are faults of the host's operator, which no retry corrects. */
 export type LlmProxyError =
@@ -37,43 +37,6 @@ export type LlmProxyError =
   | RuntimeUnavailable
   | ImageNotFound
   | ContainerFailed
-
-/** Path of the proxy's socket in the sandbox, which the bridge connects to. */
-export const socketPath = `${socketTarget}/llm.sock`
-
-/** Base URL of the model, as the agent sees it. */
-export const baseUrl = "http://localhost:8080"
-
-/** Capabilities of a proxy. Callers check them and never assume more. */
-export interface LlmProxyCapabilities {
-  readonly name: string
-  /** Reads and rebuilds request bodies, so that it can enforce models and budgets and detect canaries. */
-  readonly inspectsBodies: boolean
-  /** Its sockets are on this host, so that a host-side loop can use one as an agent does. */
-  readonly servesHost: boolean
-  /** Names of the host tools that it can serve. */
-  readonly tools: ReadonlyArray<string>
-  /** Registries whose packages it can serve (default none). */
-  readonly packages?: ReadonlyArray<Registry> | undefined
-  /** Name of the upstream's profile, such as `litellm`. Absent if the proxy does not know it. */
-  readonly upstream?: string | undefined
-  /** False if it serves no model, only packages (default true). */
-  readonly servesModel?: boolean | undefined
-  /** True if it can listen in a directory that is already mounted: {@link LlmRequest}`.socketMount` (default false). */
-  readonly listensInMount?: boolean | undefined
-}
-
-/** Reported by a proxy during a run. */
-export type LlmObservation =
-  | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
-  /** Reported once, for the first budget that waiting does not restore. */
-  | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
-  /** Reported once, for the first budget of the subagents' share that waiting does not restore. The run goes on. */
-  | { readonly _tag: "SubagentShareSpent"; readonly exhaustion: Exhaustion }
-  /** A call of a host tool waits for an approval. */
-  | { readonly _tag: "ApprovalRequested"; readonly approval: Approval }
-  /** An approval has ended: by a decision, without one in time, or with its run. */
-  | { readonly _tag: "ApprovalDecided"; readonly approval: Approval }
 
 export interface LlmRequest {
   readonly runId: RunId
@@ -114,7 +77,7 @@ export interface LlmAccount {
 }
 
 /** A run before anything of it exists. */
-export interface LlmAdmission {
+interface LlmAdmission {
   readonly runId: RunId
   readonly llm: LlmAccess
   readonly runtimeSecondsMax: number

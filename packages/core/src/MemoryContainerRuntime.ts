@@ -10,15 +10,16 @@ import {
   type ContainerExit,
   ContainerRuntime,
   type ContainerSpec,
-  type ExecSpec,
-  type VolumeSpec
+  type ExecSpec
 } from "./ContainerRuntime.ts"
-import type { Files, SignalName } from "./Executor.ts"
+import { type VolumeSpec } from "./ContainerMount.ts"
+import type { Files } from "./Executor.ts"
+import type { SignalName } from "./ExecutorValues.ts"
 import * as MemoryFiles from "./internal/MemoryFiles.ts"
-import { type Posture, systemCallsTried } from "./Posture.ts"
-import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
+import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxReason.ts"
 import * as WaitingSandbox from "./WaitingSandbox.ts"
-import { target } from "./Workspace.ts"
+import { target } from "./SandboxPlace.ts"
+import { goodPosture } from "./internal/GoodPosture.ts"
 
 /** Input and output of a program in memory. */
 export interface ProgramIo {
@@ -67,31 +68,6 @@ const signalOf = (exitCode: number) => {
   const signal = signalNumbers[exitCode]
   return signal === undefined ? {} : { signal }
 }
-
-/** A posture without mismatches. */
-export const goodPosture = (spec: ContainerSpec): Posture => ({
-  userIds: [spec.user.userId],
-  groupIds: [spec.user.groupId],
-  capabilities: { inheritable: "0", permitted: "0", effective: "0", bounding: "0", ambient: "0" },
-  noNewPrivileges: true,
-  seccompMode: 2,
-  systemCalls: Object.fromEntries(systemCallsTried.map((name) => [name, 1])),
-  namespaces: { net: spec.runId },
-  interfaces: ["lo"],
-  routes: [],
-  mounts: [
-    { target: "/", fileSystem: "memory", readOnly: true, options: ["ro"] },
-    ...spec.mounts.map((mount) => ({
-      target: mount.target,
-      fileSystem: "memory",
-      readOnly: mount.readOnly,
-      options: [mount.readOnly ? "ro" : "rw"],
-      identity: { device: mount.held?.device ?? "0", inode: mount.held?.inode ?? "0" }
-    }))
-  ],
-  bootId: spec.mounts.find(({ held }) => held !== undefined)?.held?.bootId ?? "memory",
-  confirmedBy: ["sandbox"]
-})
 
 const toExit = (exit: number | ContainerExit): ContainerExit =>
   typeof exit === "number" ? { exitCode: exit, oomKilled: false, processesRefused: false, peak: {} } : exit

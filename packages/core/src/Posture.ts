@@ -5,7 +5,7 @@
  * and compares it with what the spec promises. A single mismatch prevents the start of the agent.
  */
 import * as Schema from "effect/Schema"
-import type { Network } from "./SandboxSpec.ts"
+import type { Network } from "./SpecFields.ts"
 
 /** The two numbers that identify a file or directory under one kernel. */
 export const FileIdentity = Schema.Struct({

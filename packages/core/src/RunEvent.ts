@@ -3,10 +3,11 @@
  *
  * Exactly one `RunStarted`, first; on success exactly one `RunEnded`, last. A failure is the stream's error.
  */
-import type { LlmObservation } from "./LlmProxy.ts"
+import type { LlmObservation } from "./LlmObservation.ts"
 import type { Posture } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import type { OutputChunk, Phase, RunResult } from "./RunResult.ts"
+import type { OutputChunk, RunResult } from "./RunResult.ts"
+import type { Phase } from "./RunFigures.ts"
 
 export type RunEvent =
   /** The run has an ID; nothing is created yet. */

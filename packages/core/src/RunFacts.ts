@@ -5,7 +5,8 @@
  */
 import { Option, Schema } from "effect"
 import type { RunId } from "./RunId.ts"
-import type { LlmTraffic, RunResult } from "./RunResult.ts"
+import type { RunResult } from "./RunResult.ts"
+import type { LlmTraffic } from "./RunFigures.ts"
 import type { SandboxSpec } from "./SandboxSpec.ts"
 
 /** Name of the annotation with the text of a run's commits, which can be long. Only `RunStore.get` returns it. */

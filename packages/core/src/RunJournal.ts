@@ -7,8 +7,9 @@
 import { Clock, Context, Effect, Layer, Schema, type Scope } from "effect"
 import { Decider } from "./Approval.ts"
 import type { RunId } from "./RunId.ts"
-import { Evidence, Exhaustion, Phase } from "./RunResult.ts"
-import type { Outcome, RunStoreError } from "./RunStore.ts"
+import { Evidence, Exhaustion, Phase } from "./RunFigures.ts"
+import type { RunStoreError } from "./RunStore.ts"
+import type { Outcome } from "./RunRecord.ts"
 import { ToolEffect } from "./ToolAccess.ts"
 
 /** Longest text of one entry. Longer output is split into more entries; other texts are cut. */

@@ -10,8 +10,9 @@ import { Effect, Option, Stream } from "effect"
 import type { RunId } from "./RunId.ts"
 import { endOf, type JournalEntry, journalBytesMax, RunJournal } from "./RunJournal.ts"
 import * as SecretMask from "./internal/SecretMask.ts"
-import type { RunRecord, RunStoreError } from "./RunStore.ts"
-import { StoreUnavailable } from "./SandboxError.ts"
+import type { RunStoreError } from "./RunStore.ts"
+import type { RunRecord } from "./RunRecord.ts"
+import { StoreUnavailable } from "./SandboxReason.ts"
 
 /** Media type of a recording. */
 export const mediaType = "application/x-asciicast"

@@ -25,8 +25,11 @@ import { RunJournal } from "./RunJournal.ts"
 import type { RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
 import { SandboxPool } from "./SandboxPool.ts"
-import { type ErrorCode, InvalidSpec, type Reason, SandboxError } from "./SandboxError.ts"
-import * as SandboxSpec from "./SandboxSpec.ts"
+import { type Reason, SandboxError } from "./SandboxError.ts"
+import { type ErrorCode, InvalidSpec } from "./SandboxReason.ts"
+import type * as SandboxSpec from "./SandboxSpec.ts"
+import * as SpecDecoder from "./SpecDecoder.ts"
+import * as SchemaIssues from "./SchemaIssues.ts"
 import * as Telemetry from "./Telemetry.ts"
 import * as Workspace from "./Workspace.ts"
 
@@ -88,7 +91,7 @@ export const make = Effect.gen(function* () {
   })
 
   const runTo = Effect.fnUntraced(function* (input: unknown, emit: Emit) {
-    const spec = yield* valid(SandboxSpec.decode(input))
+    const spec = yield* valid(SpecDecoder.decode(input))
     if (spec.llm?.caller === "host") {
       yield* RunMetrics.refusedAs(nobodyCalls)
       return yield* new SandboxError({ reason: nobodyCalls })
@@ -105,7 +108,7 @@ export const make = Effect.gen(function* () {
   const run = (spec: SandboxSpec.SandboxSpecInput) => runTo(spec, () => Effect.void)
   const check = (input: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput) =>
     Effect.flatMap(
-      decoded("argv" in input ? SandboxSpec.decode(input) : SandboxSpec.decodeOpen(input)),
+      decoded("argv" in input ? SpecDecoder.decode(input) : SpecDecoder.decodeOpen(input)),
       (spec) =>
         Effect.andThen(WayOut.promised(spec, ports.proxy.capabilities), () =>
           spec.llm === undefined || ports.proxy.admissions === undefined
@@ -121,7 +124,7 @@ export const make = Effect.gen(function* () {
     run,
     check,
     open: Effect.fn("SandboxRunner.open")(function* (input) {
-      const spec = yield* valid(SandboxSpec.decodeOpen(input))
+      const spec = yield* valid(SpecDecoder.decodeOpen(input))
       const life = yield* lifeOf(spec, () => Effect.void)
       yield* Effect.annotateCurrentSpan({
         [Telemetry.attribute.runId]: life.runId,
@@ -209,7 +212,7 @@ const nobodyCalls = new InvalidSpec({
 })
 
 const decoded = Effect.mapError(
-  (error: Schema.SchemaError) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })
+  (error: Schema.SchemaError) => new InvalidSpec({ problems: SchemaIssues.problemsOf(error) })
 )
 
 const valid = <A>(decoding: Effect.Effect<A, Schema.SchemaError>) =>

@@ -5,9 +5,10 @@
  */
 import { bindingBytesMax, bindingTextsMax } from "./internal/BindingLimits.ts"
 import * as WayOut from "./internal/WayOut.ts"
-import type { LlmProxyCapabilities } from "./LlmProxy.ts"
+import type { LlmProxyCapabilities } from "./LlmObservation.ts"
 import type { ColdReason } from "./PoolUse.ts"
-import { type Limits, type SandboxSpec, supervisor } from "./SandboxSpec.ts"
+import { type SandboxSpec } from "./SandboxSpec.ts"
+import { type Limits, supervisor } from "./SpecFields.ts"
 
 export interface SandboxShape {
   readonly image: string

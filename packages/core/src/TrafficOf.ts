@@ -1,7 +1,7 @@
 /** Function between a run store and a proxy: the traffic of a run whose process died. */
 import type { Effect } from "effect"
 import type { RunId } from "./RunId.ts"
-import type { LlmTraffic } from "./RunResult.ts"
+import type { LlmTraffic } from "./RunFigures.ts"
 
 /**
  * Returns what a run used, from the audit in its directory, or nothing if it has none. For runs whose process died

@@ -10,9 +10,9 @@
  */
 import { Context, Effect, Layer } from "effect"
 import { LlmProxy } from "./LlmProxy.ts"
-import type { LlmTraffic } from "./RunResult.ts"
+import type { LlmTraffic } from "./RunFigures.ts"
 import type { RunId } from "./RunId.ts"
-import type { LlmIdentity } from "./SandboxSpec.ts"
+import type { LlmIdentity } from "./SpecFields.ts"
 
 /** How long the end of a run waits for its observer, in seconds. */
 const observeSecondsMax = 30

@@ -1,7 +1,7 @@
 /** A sandbox that waits for a run, and what every implementation of it shares. Pure. */
 import type { Effect } from "effect"
 import type { ContainerRuntime, ContainerSpec } from "./ContainerRuntime.ts"
-import { ContainerFailed } from "./SandboxError.ts"
+import { ContainerFailed } from "./SandboxReason.ts"
 import type { WorkspaceRequest } from "./Workspace.ts"
 
 type Prepare = NonNullable<ContainerRuntime["Service"]["prepare"]>

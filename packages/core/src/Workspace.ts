@@ -5,17 +5,14 @@
  * own directory, mounted read-only.
  */
 import { Context, Effect, Layer, type Scope } from "effect"
-import type { Mount } from "./ContainerRuntime.ts"
+import type { Mount } from "./ContainerMount.ts"
 import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
-import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
+import { type HostFailed, WorkspaceFailed } from "./SandboxReason.ts"
+import type { Input, WorkspaceSource } from "./SpecFields.ts"
 import { socketTarget } from "./internal/SocketPlace.ts"
-
-export const target = "/workspace"
-
-/** Where inputs are mounted, besides `/workspace/.cogni`. */
-export const inputsTarget = "/cogni"
+import type { SpecialFiles } from "./SpecialFiles.ts"
+import { target, inputsTarget } from "./SandboxPlace.ts"
 
 /** A directory of files that the host mounts in the sandbox, read-only. */
 export interface PlantedDirectory {
@@ -59,24 +56,10 @@ export interface WorkspaceRequest {
 }
 
 /** Bytes that count towards a run's limit: those added since it began, or all of them, as the spec says. */
-export interface CountedBytes {
+interface CountedBytes {
   readonly bytes: number
   /** Whether the comparison with the limit is certain. An agent that runs meanwhile can hide files by moving them. */
   readonly isCertain: boolean
-}
-
-/** Something in a workspace that is neither a file, a directory nor a link. */
-export interface SpecialFile {
-  /** Relative to the workspace. */
-  readonly path: string
-  readonly kind: "socket" | "FIFO" | "device"
-}
-
-/** Special files in the upper levels of a workspace. */
-export interface SpecialFiles {
-  readonly files: ReadonlyArray<SpecialFile>
-  /** Whether all of the upper levels were searched. */
-  readonly isWhole: boolean
 }
 
 export interface AcquiredWorkspace {
@@ -89,20 +72,6 @@ export interface AcquiredWorkspace {
   readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed | HostFailed>
   /** Special files that the host had left there, through which an agent may reach more than files. */
   readonly specialFiles: Effect.Effect<SpecialFiles>
-}
-
-/** How many special files the warning names. */
-const namedMax = 10
-
-/** Describes special files and what they give access to; `undefined` without special files. */
-export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined => {
-  if (files.length === 0) return undefined
-  const named = files.slice(0, namedMax).map(({ kind, path }) => `${kind} ${JSON.stringify(path)}`)
-  const rest = files.length > namedMax ? ` and ${files.length - namedMax} more` : ""
-  return (
-    `the workspace holds ${named.join(", ")}${rest}: an agent can reach the host process at the other end, ` +
-    "even without a network. Stop that process or move the file, unless the agent needs it"
-  )
 }
 
 export class Workspace extends Context.Service<

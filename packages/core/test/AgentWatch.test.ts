@@ -1,12 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentWatch from "../src/internal/AgentWatch.ts"
-import {
-  LlmProxy,
-  MemoryContainerRuntime,
-  SandboxError,
-  type SandboxSpec,
-  Workspace
-} from "@cogni/sandbox-core"
+import type { SandboxError } from "@cogni/sandbox-core"
+import { LlmProxy, MemoryContainerRuntime, type SandboxSpec, Workspace } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import {
   ContainerRuntimeFaults,
   LlmProxyFaults,
@@ -329,7 +325,7 @@ describe("AgentWatch", () => {
               WorkspaceFaults.failNth(
                 "Workspace.countedBytes",
                 3,
-                new SandboxError.WorkspaceFailed({ path: "/w", detail: "is gone", remedy: "Look for it" })
+                new SandboxReason.WorkspaceFailed({ path: "/w", detail: "is gone", remedy: "Look for it" })
               )
             ])
           })
@@ -356,7 +352,7 @@ describe("AgentWatch", () => {
               LlmProxyFaults.failNth(
                 "LlmProxy.failure",
                 1,
-                new SandboxError.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
+                new SandboxReason.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
               )
             ])
           })

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Option } from "effect"
 import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 import * as CallSpans from "../src/internal/CallSpans.ts"
-import type { LlmCall, LlmTraffic } from "../src/RunResult.ts"
+import type { LlmCall, LlmTraffic } from "../src/RunFigures.ts"
 
 const call: LlmCall = {
   at: "2026-01-02T03:04:05.250Z",

@@ -4,13 +4,15 @@ import {
   LlmProxy,
   type MemoryContainerRuntime,
   type RunEvent,
-  type RunResult,
   RunStore,
   type SandboxError,
   SandboxRunner,
   type SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
+import type * as LlmObservation from "@cogni/sandbox-core/LlmObservation"
+import type * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
+import type * as RunFigures from "@cogni/sandbox-core/RunFigures"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { Effect, Exit, Fiber, Layer, Ref, Stream } from "effect"
 import { TestClock } from "effect/testing"
@@ -40,10 +42,10 @@ const witness = () => {
       }))
     ),
     proxy: (options: {
-      readonly observations?: ReadonlyArray<LlmProxy.LlmObservation>
-      readonly capabilities?: Partial<LlmProxy.LlmProxyCapabilities>
+      readonly observations?: ReadonlyArray<LlmObservation.LlmObservation>
+      readonly capabilities?: Partial<LlmObservation.LlmProxyCapabilities>
       /** Observations that it reports only when it is finished. */
-      readonly atTheEnd?: ReadonlyArray<LlmProxy.LlmObservation>
+      readonly atTheEnd?: ReadonlyArray<LlmObservation.LlmObservation>
     }) =>
       Layer.effect(
         LlmProxy.LlmProxy,
@@ -82,9 +84,9 @@ const planting = (
   }
 }
 
-const exhaustion: RunResult.Exhaustion = { budget: "calls", limit: 20, used: 20 }
+const exhaustion: RunFigures.Exhaustion = { budget: "calls", limit: 20, used: 20 }
 const exhausted: Observed = { observations: [{ _tag: "BudgetExhausted", exhaustion }] }
-const evidence: RunResult.Evidence = {
+const evidence: RunFigures.Evidence = {
   at,
   canary: "database_password",
   encoding: "base64",
@@ -196,8 +198,8 @@ describe("canaries", () => {
 
   const stops = (
     reason: SandboxError.Reason,
-    expected: Partial<RunResult.Evidence>
-  ): reason is SandboxError.ExfiltrationSuspected => {
+    expected: Partial<RunFigures.Evidence>
+  ): reason is SandboxReason.ExfiltrationSuspected => {
     assert.strictEqual(reason._tag, "ExfiltrationSuspected", reason.message)
     if (reason._tag !== "ExfiltrationSuspected") return false
     assert.deepInclude(reason.evidence, expected)
@@ -333,7 +335,7 @@ describe("canaries", () => {
   })
 
   it.effect("are reported once for each canary, encoding and channel", () => {
-    const channel = (channel: RunResult.Evidence["channel"], requestId: string) => ({
+    const channel = (channel: RunFigures.Evidence["channel"], requestId: string) => ({
       _tag: "ExfiltrationSuspected" as const,
       evidence: { ...evidence, channel, requestId }
     })
@@ -617,7 +619,7 @@ describe("requirements of a proxy", () => {
     readonly [
       what: string,
       input: Partial<SandboxSpec.SandboxSpecInput>,
-      capabilities: Partial<LlmProxy.LlmProxyCapabilities>,
+      capabilities: Partial<LlmObservation.LlmProxyCapabilities>,
       problems: ReadonlyArray<string>
     ]
   > = [

@@ -1,8 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Fiber, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import * as Executor from "../src/Executor.ts"
-import { OomKilled, SandboxError } from "../src/SandboxError.ts"
+import type * as Executor from "../src/Executor.ts"
+import type * as ExecutorValues from "../src/ExecutorValues.ts"
+import * as ExecutorCommand from "../src/ExecutorCommand.ts"
+import * as ExecutorLimits from "../src/ExecutorLimits.ts"
+import { SandboxError } from "../src/SandboxError.ts"
+import { OomKilled } from "../src/SandboxReason.ts"
 import { emptyOutput, type OutputChunk } from "../src/RunResult.ts"
 
 const say = (text: string, channel: OutputChunk["channel"] = "stdout"): OutputChunk => ({
@@ -15,14 +19,14 @@ const limits = { outputBytesMax: 100, outputRetainedBytesMax: 20 }
 /** A command with this output and exit. Records what is done to it. */
 const commandOf = (options: {
   readonly says?: Stream.Stream<OutputChunk, SandboxError>
-  readonly exit?: Effect.Effect<Executor.CommandExit, SandboxError>
+  readonly exit?: Effect.Effect<ExecutorValues.CommandExit, SandboxError>
   /** Ends on SIGTERM. */
   readonly polite?: boolean
 }) => {
   const done: Array<string> = []
   const spawn: Executor.Executor["spawn"] = () =>
     Effect.gen(function* () {
-      const told = yield* Deferred.make<Executor.CommandExit>()
+      const told = yield* Deferred.make<ExecutorValues.CommandExit>()
       yield* Effect.addFinalizer(() => Effect.sync(() => done.push("gone")))
       return {
         output: options.says ?? Stream.empty,
@@ -37,19 +41,22 @@ const commandOf = (options: {
           )
       }
     })
-  return { done, exec: Executor.execOf(spawn, limits) }
+  return { done, exec: ExecutorCommand.execOf(spawn, limits) }
 }
 
 describe("Executor", () => {
   describe("commandOf", () => {
     it.effect("passes a line to the shell, and takes an argv as it is", () =>
       Effect.gen(function* () {
-        assert.deepStrictEqual(yield* Executor.commandOf("ls | wc -l", { env: { A: "1" } }), {
+        assert.deepStrictEqual(yield* ExecutorCommand.commandOf("ls | wc -l", { env: { A: "1" } }), {
           argv: ["/bin/sh", "-c", "ls | wc -l"],
           env: { A: "1" }
         })
         assert.deepStrictEqual(
-          yield* Executor.commandOf(["ls", "$HOME; x"], { workingDirectory: "/workspace/a b", stdin: "é" }),
+          yield* ExecutorCommand.commandOf(["ls", "$HOME; x"], {
+            workingDirectory: "/workspace/a b",
+            stdin: "é"
+          }),
           {
             argv: ["ls", "$HOME; x"],
             env: {},
@@ -84,7 +91,7 @@ describe("Executor", () => {
       }
     ])("refuses $what, and says what to do", ({ line, options, says }) =>
       Effect.gen(function* () {
-        const error = yield* Effect.flip(Executor.commandOf(line, options))
+        const error = yield* Effect.flip(ExecutorCommand.commandOf(line, options))
         assert.strictEqual(error._tag, "InvalidSpec")
         assert.include(error.message, says)
       })
@@ -145,7 +152,7 @@ describe("Executor", () => {
         assert.deepStrictEqual(done, [])
         yield* TestClock.adjust("1 millis")
         assert.deepStrictEqual(done, ["SIGTERM"])
-        yield* TestClock.adjust(Duration.seconds(Executor.killGraceSeconds))
+        yield* TestClock.adjust(Duration.seconds(ExecutorLimits.killGraceSeconds))
         const error = yield* Fiber.join(fiber)
         assert.strictEqual(error.reason._tag, "CommandTimedOut")
         assert.strictEqual(error.partial?.output.stdout.text, "begun")
@@ -195,7 +202,7 @@ describe("Executor", () => {
   })
 
   describe("unwrap", () => {
-    const entry = Executor.fileEntry({ name: "e", type: "file", bytes: 1, modifiedMillis: 0 })
+    const entry = ExecutorCommand.fileEntry({ name: "e", type: "file", bytes: 1, modifiedMillis: 0 })
 
     /** An executor that is found for each call. Records the calls, and what is held. */
     const found = () => {
@@ -228,7 +235,7 @@ describe("Executor", () => {
           remove: (path, options) => note(`remove ${path} ${options?.recursive}`, undefined)
         }
       }
-      const executor = Executor.unwrap(
+      const executor = ExecutorCommand.unwrap(
         "/workspace",
         Effect.acquireRelease(
           Effect.sync(() => {

@@ -1,12 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import {
-  ContainerRuntime,
-  LlmProxy,
-  MemoryContainerRuntime,
-  RunStore,
-  SandboxError,
-  Workspace
-} from "@cogni/sandbox-core"
+import { ContainerRuntime, LlmProxy, MemoryContainerRuntime, RunStore, Workspace } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { ContainerRuntimeContract, LlmProxyContract } from "@cogni/sandbox-core/testing"
 import {
   ContainerRuntimeFaults,
@@ -19,7 +13,7 @@ import { TestClock } from "effect/testing"
 import { containerSpec, leftovers, runId, settle } from "./Specs.ts"
 
 const memory = MemoryContainerRuntime.layer({ program: ({ stdout }) => Effect.as(stdout("hello"), 0) })
-const planted = new SandboxError.ContainerFailed({
+const planted = new SandboxReason.ContainerFailed({
   operation: "planted",
   detail: "planted",
   remedy: "Take it out"
@@ -125,12 +119,12 @@ describe("Fault", () => {
 
   it.effect("injects faults into the other ports in the same way", () =>
     Effect.gen(function* () {
-      const failed = new SandboxError.WorkspaceFailed({
+      const failed = new SandboxReason.WorkspaceFailed({
         path: "/planted",
         detail: "planted",
         remedy: "Take it out"
       })
-      const taken = new SandboxError.RunIdInUse({ runId })
+      const taken = new SandboxReason.RunIdInUse({ runId })
       const layer = Layer.mergeAll(
         LlmProxyFaults.layer(LlmProxy.layerMemory(), [
           LlmProxyFaults.failNth("LlmProxy.traffic", 1, planted)

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { LlmProxy, RunId, RunResult } from "@cogni/sandbox-core"
+import { LlmProxy, RunId } from "@cogni/sandbox-core"
+import * as RunFigures from "@cogni/sandbox-core/RunFigures"
 import { LlmProxyContract } from "@cogni/sandbox-core/testing"
 import { Effect } from "effect"
 
@@ -32,7 +33,7 @@ describe("LlmProxy", () => {
         { model: request.llm.model, status: 200, durationMs: 0, usage: { inputTokens: 7, outputTokens: 3 } },
         { model: "other", status: 429, durationMs: 1500, usage: { inputTokens: 0, costUsd: 0.5 } }
       ])
-      assert.isTrue(calls.every(RunResult.hasReachedUpstream))
+      assert.isTrue(calls.every(RunFigures.hasReachedUpstream))
       assert.lengthOf(new Set(calls.map(({ callId }) => callId)), 2)
       assert.deepStrictEqual(usage, {
         calls: 2,

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ContainerRuntime, MemoryContainerRuntime, RunId, SandboxError } from "@cogni/sandbox-core"
+import { ContainerRuntime, MemoryContainerRuntime, RunId } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
 import { Duration, Effect, Fiber, Stream } from "effect"
 import { TestClock } from "effect/testing"
@@ -40,7 +41,7 @@ describe("MemoryContainerRuntime", () => {
   it.effect("fails with ImageNotFound for an image that was not named", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(acquire)
-      assert.instanceOf(error, SandboxError.ImageNotFound)
+      assert.instanceOf(error, SandboxReason.ImageNotFound)
     }).pipe(Effect.provide(MemoryContainerRuntime.layer({ images: new Set() })))
   )
 })

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { entriesMax } from "../src/Executor.ts"
+import { entriesMax } from "../src/ExecutorLimits.ts"
 import * as MemoryFiles from "../src/internal/MemoryFiles.ts"
 
 const problemOf = <A>(asked: Effect.Effect<A, { readonly problem: string }>) =>

@@ -4,16 +4,17 @@ import {
   LlmProxy,
   MemoryContainerRuntime,
   RunStore,
-  SandboxError,
   SandboxRunner,
   Workspace
 } from "@cogni/sandbox-core"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import { sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 
 const failed = (detail: string) =>
-  new SandboxError.ContainerFailed({ operation: "planted", detail, remedy: "Take it out" })
+  new SandboxReason.ContainerFailed({ operation: "planted", detail, remedy: "Take it out" })
 
 /** Troubles of waiting sandboxes. A test changes them at any time. */
 export interface Troubles {
@@ -155,7 +156,7 @@ const workspaces = (seen: Seen) =>
         prepare: (request) =>
           Effect.gen(function* () {
             const prepared = yield* inner.prepare!(request)
-            yield* exists(seen, sourceAt(prepared, Workspace.target) ?? "none")
+            yield* exists(seen, sourceAt(prepared, SandboxPlace.target) ?? "none")
             return prepared
           })
       })

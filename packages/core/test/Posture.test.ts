@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { MemoryContainerRuntime, RunId } from "@cogni/sandbox-core"
+import { RunId } from "@cogni/sandbox-core"
+import * as GoodPosture from "../src/internal/GoodPosture.ts"
 import * as Posture from "@cogni/sandbox-core/Posture"
 import { Struct } from "effect"
 import { containerSpec } from "./Specs.ts"
@@ -14,7 +15,7 @@ const expected: Posture.Expected = {
   network: { mode: "none" },
   mounts
 }
-const good = MemoryContainerRuntime.goodPosture({
+const good = GoodPosture.goodPosture({
   ...containerSpec(RunId.RunId.make("run-posture00001")),
   mounts
 })

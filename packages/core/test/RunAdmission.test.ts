@@ -7,7 +7,7 @@ import {
   SandboxRunner,
   Workspace
 } from "@cogni/sandbox-core"
-import { InsufficientCredits } from "@cogni/sandbox-core/SandboxError"
+import { InsufficientCredits } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Layer } from "effect"
 import { hello, llm, record, run, runId, runner, spec } from "./Specs.ts"
 

@@ -1,7 +1,7 @@
 /** Tests recordings with a strict reader of asciicast v3 that shares no code with their writer. */
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import * as RunRecording from "@cogni/sandbox-core/RunRecording"
-import type { Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { Outcome, RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Schema, Stream } from "effect"

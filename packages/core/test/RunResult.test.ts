@@ -1,6 +1,6 @@
 import { expect, it } from "@effect/vitest"
 import { ByteSize } from "effect"
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 
 // Tests may use the module that the package must not use.
 const expected = (bytes: number) => ByteSize.format(ByteSize.bytes(bytes), { precision: 1 })

@@ -1,5 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { MemoryContainerRuntime, RunId, type RunResult, RunStore, SandboxSpec } from "@cogni/sandbox-core"
+import { RunId, RunStore } from "@cogni/sandbox-core"
+import * as GoodPosture from "../src/internal/GoodPosture.ts"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as RecordForms from "@cogni/sandbox-core/RecordForms"
+import * as RunRecord from "@cogni/sandbox-core/RunRecord"
+import type * as RunFigures from "@cogni/sandbox-core/RunFigures"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import { Effect, Schema } from "effect"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
@@ -7,19 +12,19 @@ import { containerSpec } from "./Specs.ts"
 
 RunStoreContract.suite("memory", RunStore.layerMemory)
 
-const codec = Schema.toCodecJson(RunStore.RunRecord)
+const codec = Schema.toCodecJson(RunRecord.RunRecord)
 
 /** A record with everything that a proxy that reads bodies can report. */
 const full = Effect.gen(function* () {
   const runId = RunId.RunId.make("run-store0000002")
-  const evidence: RunResult.Evidence = {
+  const evidence: RunFigures.Evidence = {
     at: "2026-01-01T00:00:01.000Z",
     canary: "aws_secret_access_key",
     encoding: "base64",
     channel: "tool_call",
     requestId: "8f14e45f-ceea-467f-9575-1d5f6c0e0c4a"
   }
-  const llm: RunResult.LlmTraffic = {
+  const llm: RunFigures.LlmTraffic = {
     proxy: "gateway",
     upstream: "http://127.0.0.1:4000",
     calls: [
@@ -56,7 +61,7 @@ const full = Effect.gen(function* () {
     exhausted: { budget: "cost_usd", limit: 0.2, used: 0.25 },
     toolCallsTotal: 2
   }
-  const spec = yield* SandboxSpec.decode({
+  const spec = yield* SpecDecoder.decode({
     image: "agent",
     argv: ["agent"],
     llm: {
@@ -83,7 +88,7 @@ const full = Effect.gen(function* () {
         exitCode: 0,
         output: { stdout: empty, stderr: empty },
         peak: {},
-        posture: MemoryContainerRuntime.goodPosture(containerSpec(runId)),
+        posture: GoodPosture.goodPosture(containerSpec(runId)),
         llm,
         suspicions: [evidence],
         timings: [],
@@ -93,7 +98,7 @@ const full = Effect.gen(function* () {
     llm,
     suspicions: [evidence],
     timings: []
-  } satisfies RunStore.RunRecord
+  } satisfies RunRecord.RunRecord
 })
 
 /** A record that was written before budgets, tools and canaries existed. */
@@ -176,7 +181,7 @@ describe("RunStore", () => {
 
   it.effect("reads a record from before budgets, tools and canaries existed as one without them", () =>
     Effect.gen(function* () {
-      const posture = MemoryContainerRuntime.goodPosture(containerSpec(RunId.RunId.make("run-store0000003")))
+      const posture = GoodPosture.goodPosture(containerSpec(RunId.RunId.make("run-store0000003")))
       const read = yield* Schema.decodeUnknownEffect(codec)(old(posture))
       assert.deepStrictEqual(
         [read.spec.tools, read.spec.canaries, read.spec.llm?.models, read.spec.llm?.unknownFields],
@@ -190,7 +195,7 @@ describe("RunStore", () => {
 
   it.effect.prop(
     "a record survives its JSON form",
-    [RunStore.RunRecord],
+    [RunRecord.RunRecord],
     ([record]) =>
       Effect.gen(function* () {
         const wire = JSON.stringify(yield* Schema.encodeEffect(codec)(record))
@@ -202,12 +207,12 @@ describe("RunStore", () => {
 
   it.effect.prop(
     "a brief has the facts of its record, and nothing that grows with the run or its prompt",
-    [RunStore.RunRecord],
+    [RunRecord.RunRecord],
     ([record]) =>
       Effect.gen(function* () {
-        const brief = RunStore.briefOf(record)
+        const brief = RecordForms.briefOf(record)
         assert.deepStrictEqual(RunFacts.of(brief), RunFacts.of(record))
-        assert.deepStrictEqual(RunStore.briefOf(brief), brief)
+        assert.deepStrictEqual(RecordForms.briefOf(brief), brief)
         const { outcome, spec } = brief
         assert.deepStrictEqual([spec.inputs, spec.env, spec.argv.length], [[], {}, 1])
         assert.deepStrictEqual(brief.llm?.calls ?? [], [])
@@ -223,8 +228,8 @@ describe("RunStore", () => {
     Effect.gen(function* () {
       const store = yield* RunStore.RunStore
       const runId = RunId.RunId.make("run-store0000001")
-      const first = yield* SandboxSpec.decode({ image: "one", argv: ["true"] })
-      const second = yield* SandboxSpec.decode({ image: "two", argv: ["true"] })
+      const first = yield* SpecDecoder.decode({ image: "one", argv: ["true"] })
+      const second = yield* SpecDecoder.decode({ image: "two", argv: ["true"] })
       yield* store.open(runId, first)
       yield* Effect.flip(store.open(runId, second))
       assert.strictEqual((yield* store.get(runId))?.spec.image, "one")

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { RunId, RunResult, SandboxError } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
 import { problemOf } from "@cogni/sandbox-core/HostFault"
 import { Effect, Schema } from "effect"
@@ -7,7 +8,7 @@ import { inspect } from "node:util"
 
 const runId = RunId.RunId.make("run-error0000001")
 const secret = "sk-live-0123456789"
-const partial: SandboxError.Partial = {
+const partial: SandboxReason.Partial = {
   exitCode: 137,
   output: { ...RunResult.emptyOutput, stdout: { text: secret, bytes: secret.length, truncated: false } },
   peak: { memoryBytes: 64 * 1024 ** 2, workspaceBytes: 3 * 1024 ** 3 }
@@ -15,46 +16,46 @@ const partial: SandboxError.Partial = {
 
 /** One of every reason: its code, whether it is retryable, and words of its remedy. */
 const reasons: ReadonlyArray<
-  readonly [SandboxError.Reason, code: SandboxError.ErrorCode, isRetryable: boolean, remedy: string]
+  readonly [SandboxError.Reason, code: SandboxReason.ErrorCode, isRetryable: boolean, remedy: string]
 > = [
   [
-    new SandboxError.TimedOut({ runtimeSecondsMax: 60, partial }),
+    new SandboxReason.TimedOut({ runtimeSecondsMax: 60, partial }),
     "timeout",
     false,
     "Raise limits.runtimeSecondsMax"
   ],
   [
-    new SandboxError.OomKilled({ memoryBytesMax: 64 * 1024 ** 2, partial }),
+    new SandboxReason.OomKilled({ memoryBytesMax: 64 * 1024 ** 2, partial }),
     "oom_killed",
     false,
     "Raise limits.memoryBytesMax"
   ],
   [
-    new SandboxError.PidsExhausted({ processesMax: 16, partial }),
+    new SandboxReason.PidsExhausted({ processesMax: 16, partial }),
     "container_failed",
     false,
     "Raise limits.processesMax"
   ],
   [
-    new SandboxError.OutputLimitExceeded({ outputBytesMax: 1024, partial }),
+    new SandboxReason.OutputLimitExceeded({ outputBytesMax: 1024, partial }),
     "container_failed",
     false,
     "raise limits.outputBytesMax"
   ],
   [
-    new SandboxError.DiskFull({ workspaceBytesMax: 1024 ** 3, partial }),
+    new SandboxReason.DiskFull({ workspaceBytesMax: 1024 ** 3, partial }),
     "container_failed",
     false,
     "Raise limits.workspaceBytesMax"
   ],
   [
-    new SandboxError.BudgetExceeded({ budget: "calls", limit: 20, used: 20, partial }),
+    new SandboxReason.BudgetExceeded({ budget: "calls", limit: 20, used: 20, partial }),
     "container_failed",
     false,
     "budget of 20 calls is spent (20 used). Raise llm.budget"
   ],
   [
-    new SandboxError.ExfiltrationSuspected({
+    new SandboxReason.ExfiltrationSuspected({
       evidence: {
         at: "2026-01-01T00:00:00.000Z",
         canary: "aws_secret_access_key",
@@ -68,20 +69,20 @@ const reasons: ReadonlyArray<
     "aws_secret_access_key (base64) in its tool call, and was stopped. Read the run's audit"
   ],
   [
-    new SandboxError.InvalidSpec({ problems: ["argv: Missing key"] }),
+    new SandboxReason.InvalidSpec({ problems: ["argv: Missing key"] }),
     "invalid_request",
     false,
     "argv: Missing key"
   ],
-  [new SandboxError.RunIdInUse({ runId }), "invalid_request", false, "leave it out"],
+  [new SandboxReason.RunIdInUse({ runId }), "invalid_request", false, "leave it out"],
   [
-    new SandboxError.StoreUnavailable({ detail: "does not answer", remedy: "Look at COGNI_DATABASE_URL" }),
+    new SandboxReason.StoreUnavailable({ detail: "does not answer", remedy: "Look at COGNI_DATABASE_URL" }),
     "internal",
     true,
     "Look at COGNI_DATABASE_URL"
   ],
   [
-    new SandboxError.InsufficientCredits({
+    new SandboxReason.InsufficientCredits({
       billingAccountId: "acct",
       detail: "its limit is 1 US dollars a day",
       remedy: "Raise the limit",
@@ -92,7 +93,7 @@ const reasons: ReadonlyArray<
     "Raise the limit"
   ],
   [
-    new SandboxError.AccountBusy({
+    new SandboxReason.AccountBusy({
       billingAccountId: "acct",
       detail: "it has 2 open runs",
       remedy: "Wait until one ends"
@@ -102,32 +103,32 @@ const reasons: ReadonlyArray<
     "Wait until one ends"
   ],
   [
-    new SandboxError.RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" }),
+    new SandboxReason.RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" }),
     "internal",
     true,
     "Start it"
   ],
-  [new SandboxError.ImageNotFound({ image: "agent:1" }), "container_failed", false, "Build it"],
+  [new SandboxReason.ImageNotFound({ image: "agent:1" }), "container_failed", false, "Build it"],
   [
-    new SandboxError.ContainerFailed({ operation: "create", detail: "no", remedy: "Use a fresh run id" }),
+    new SandboxReason.ContainerFailed({ operation: "create", detail: "no", remedy: "Use a fresh run id" }),
     "container_failed",
     false,
     "Use a fresh run id"
   ],
   [
-    new SandboxError.ProxyFailed({ detail: "ended", remedy: "Look at its log" }),
+    new SandboxReason.ProxyFailed({ detail: "ended", remedy: "Look at its log" }),
     "internal",
     true,
     "Look at its log"
   ],
   [
-    new SandboxError.PostureMismatch({ mismatches: ["seccomp mode is 0, not 2 (filter)"] }),
+    new SandboxReason.PostureMismatch({ mismatches: ["seccomp mode is 0, not 2 (filter)"] }),
     "container_failed",
     false,
     "DockerDoctor"
   ],
   [
-    new SandboxError.HostFailed({
+    new SandboxReason.HostFailed({
       path: "/state",
       problem: "no_space",
       detail: "cannot be used",
@@ -138,7 +139,7 @@ const reasons: ReadonlyArray<
     "Free disk space"
   ],
   [
-    new SandboxError.Misconfigured({
+    new SandboxReason.Misconfigured({
       option: "GatewayLlmProxy.url",
       detail: "is not a URL",
       remedy: "Write it as http://127.0.0.1:4000"
@@ -148,25 +149,25 @@ const reasons: ReadonlyArray<
     "GatewayLlmProxy.url is not a URL. Write it as"
   ],
   [
-    new SandboxError.WorkspaceFailed({ path: "/project", detail: "does not exist", remedy: "Make it" }),
+    new SandboxReason.WorkspaceFailed({ path: "/project", detail: "does not exist", remedy: "Make it" }),
     "invalid_request",
     false,
     "Make it"
   ],
   [
-    new SandboxError.CommandTimedOut({ timeoutSecondsMax: 5, partial }),
+    new SandboxReason.CommandTimedOut({ timeoutSecondsMax: 5, partial }),
     "timeout",
     false,
     "as a background process"
   ],
   [
-    new SandboxError.CommandRefused({ detail: "there is no directory x", remedy: "Make it" }),
+    new SandboxReason.CommandRefused({ detail: "there is no directory x", remedy: "Make it" }),
     "invalid_request",
     false,
     "Make it"
   ],
   [
-    new SandboxError.CommandInputFailed({
+    new SandboxReason.CommandInputFailed({
       detail: "failed (Error: no)",
       remedy: "Let it end",
       partial
@@ -176,7 +177,7 @@ const reasons: ReadonlyArray<
     "Let it end"
   ],
   [
-    new SandboxError.FileRefused({
+    new SandboxReason.FileRefused({
       path: "a",
       problem: "not_found",
       detail: "does not exist",
@@ -238,8 +239,8 @@ describe("SandboxError", () => {
 
   it("an engine that a retry cannot reach is not retryable", () => {
     const told = { detail: "has an invalid address", remedy: "Correct it" }
-    assert.isTrue(new SandboxError.RuntimeUnavailable(told).isRetryable)
-    assert.isFalse(new SandboxError.RuntimeUnavailable({ ...told, isPermanent: true }).isRetryable)
+    assert.isTrue(new SandboxReason.RuntimeUnavailable(told).isRetryable)
+    assert.isFalse(new SandboxReason.RuntimeUnavailable({ ...told, isPermanent: true }).isRetryable)
   })
 
   it.each([
@@ -252,7 +253,7 @@ describe("SandboxError", () => {
     const thrown = Object.assign(new Error(`${code}: open`), { code })
     assert.strictEqual(problemOf(thrown), problem)
     assert.strictEqual(problemOf(new Error("wrapped", { cause: thrown })), problem)
-    const { message } = SandboxError.HostFailed.of("/state", "cannot be used", thrown, "Set another")
+    const { message } = SandboxReason.HostFailed.of("/state", "cannot be used", thrown, "Set another")
     assert.strictEqual(
       message,
       `this host failed: /state cannot be used: ${code}: open. ${problem === "no_space" ? "Free disk space for it. " : ""}Set another`
@@ -268,7 +269,7 @@ describe("SandboxError", () => {
   it("console.log shows the message, the reason and the place, and nothing of the output", () => {
     const error = new SandboxError.SandboxError({
       runId,
-      reason: new SandboxError.TimedOut({ runtimeSecondsMax: 60, partial })
+      reason: new SandboxReason.TimedOut({ runtimeSecondsMax: 60, partial })
     })
     const shown = inspect(error)
     assert.include(shown, `SandboxError: ${error.message}`)
@@ -290,14 +291,14 @@ describe("SandboxError", () => {
 
   it("an error without a run has no run ID", () => {
     const error = new SandboxError.SandboxError({
-      reason: new SandboxError.InvalidSpec({ problems: ["image: Missing key"] })
+      reason: new SandboxReason.InvalidSpec({ problems: ["image: Missing key"] })
     })
     assert.isUndefined(error.runId)
     assert.strictEqual(error.message, "the spec is refused: image: Missing key")
   })
 
   it("formats sizes for people", () => {
-    const oom = (memoryBytesMax: number) => new SandboxError.OomKilled({ memoryBytesMax, partial }).message
+    const oom = (memoryBytesMax: number) => new SandboxReason.OomKilled({ memoryBytesMax, partial }).message
     assert.include(oom(64 * 1024 ** 2), "64 MiB")
     assert.include(oom(1024 ** 3), "1 GiB")
     assert.include(oom(1000), "1000 B")

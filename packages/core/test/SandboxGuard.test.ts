@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import type { Container } from "../src/ContainerRuntime.ts"
 import * as SandboxGuard from "../src/internal/SandboxGuard.ts"
 import { emptyOutput } from "../src/RunResult.ts"
-import type { Limits } from "../src/SandboxSpec.ts"
+import type { Limits } from "../src/SpecFields.ts"
 
 const limits = { runtimeSecondsMax: 600, stopGraceSecondsMax: 5, workspaceBytesMax: 1000 } as Limits
 

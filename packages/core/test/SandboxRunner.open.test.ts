@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { ContainerRuntime, MemoryContainerRuntime } from "@cogni/sandbox-core"
-import { LlmProxy, SandboxError, SandboxRunner } from "@cogni/sandbox-core"
+import { LlmProxy, SandboxRunner } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import * as Await from "../../../test/harness/Await.ts"
 import { LlmProxyFaults } from "../../../test/harness/faults/Fault.ts"
 import { Clock, Duration, Effect, Fiber, Layer } from "effect"
@@ -94,7 +95,7 @@ describe("SandboxRunner.open", () => {
             LlmProxyFaults.failNth(
               "LlmProxy.failure",
               1,
-              new SandboxError.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
+              new SandboxReason.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
             )
           ])
         })

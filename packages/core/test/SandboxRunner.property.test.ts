@@ -6,15 +6,16 @@
  * order. A failure prints its seed and a replay token.
  */
 import { assert, describe, it } from "@effect/vitest"
+import type { SandboxError } from "@cogni/sandbox-core"
 import {
   LlmProxy,
   MemoryContainerRuntime,
   RunStore,
-  SandboxError,
   SandboxRunner,
   SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import * as Faults from "../../../test/harness/faults/Fault.ts"
 import * as Interceptor from "../../../test/harness/faults/Interceptor.ts"
 import * as ResourceLedger from "../../../test/harness/faults/ResourceLedger.ts"
@@ -26,18 +27,18 @@ const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.is
 
 const detail = "planted"
 const remedy = "Take it out"
-const containerFailed = new SandboxError.ContainerFailed({ operation: "planted", detail, remedy })
-const unavailable = new SandboxError.RuntimeUnavailable({ detail, remedy })
-const proxyFailed = new SandboxError.ProxyFailed({ detail, remedy })
-const workspaceFailed = new SandboxError.WorkspaceFailed({ path: "/planted", detail, remedy })
+const containerFailed = new SandboxReason.ContainerFailed({ operation: "planted", detail, remedy })
+const unavailable = new SandboxReason.RuntimeUnavailable({ detail, remedy })
+const proxyFailed = new SandboxReason.ProxyFailed({ detail, remedy })
+const workspaceFailed = new SandboxReason.WorkspaceFailed({ path: "/planted", detail, remedy })
 
 /** The error of each call, as different as their types allow. */
 const errors = {
-  "RunStore.open": new SandboxError.RunIdInUse({ runId }),
+  "RunStore.open": new SandboxReason.RunIdInUse({ runId }),
   "Workspace.acquire": workspaceFailed,
   "LlmProxy.acquire": unavailable,
-  "ContainerRuntime.acquire": new SandboxError.ImageNotFound({ image: "planted" }),
-  "Container.start": new SandboxError.PostureMismatch({ mismatches: ["planted"] }),
+  "ContainerRuntime.acquire": new SandboxReason.ImageNotFound({ image: "planted" }),
+  "Container.start": new SandboxReason.PostureMismatch({ mismatches: ["planted"] }),
   "LlmProxy.ready": containerFailed,
   "Container.proceed": proxyFailed,
   "Container.output": containerFailed,

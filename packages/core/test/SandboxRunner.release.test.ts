@@ -4,10 +4,10 @@ import {
   MemoryContainerRuntime,
   RunId,
   RunStore,
-  SandboxError,
   SandboxRunner,
   Workspace
 } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import * as Await from "../../../test/harness/Await.ts"
 import { ContainerRuntimeFaults, LlmProxyFaults } from "../../../test/harness/faults/Fault.ts"
 import type * as Fault from "../../../test/harness/faults/Fault.ts"
@@ -28,7 +28,7 @@ const witness = () => {
   return { program, ran: () => ran }
 }
 
-const proxyFailed = new SandboxError.ProxyFailed({ detail: "planted", remedy: "Take it out" })
+const proxyFailed = new SandboxReason.ProxyFailed({ detail: "planted", remedy: "Take it out" })
 
 describe("release of a run", () => {
   const observed = (

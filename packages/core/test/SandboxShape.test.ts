@@ -1,5 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { SandboxSpec } from "@cogni/sandbox-core"
+import type { SandboxSpec } from "@cogni/sandbox-core"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as SpecFields from "@cogni/sandbox-core/SpecFields"
 import { Effect } from "effect"
 import * as BindingLimits from "../src/internal/BindingLimits.ts"
 import * as SandboxShape from "../src/SandboxShape.ts"
@@ -10,7 +12,7 @@ const deaf = { ...proxy, listensInMount: false }
 
 const asked = (input: Partial<SandboxSpec.SandboxSpecInput>, more: Partial<SandboxShape.Asked> = {}) =>
   Effect.map(
-    SandboxSpec.decode({ image: "test/image", argv: ["true"], ...input }),
+    SpecDecoder.decode({ image: "test/image", argv: ["true"], ...input }),
     (spec): SandboxShape.Asked => ({ spec, supervised: false, proxy, ...more })
   )
 
@@ -30,7 +32,7 @@ describe("SandboxShape", () => {
       assert.strictEqual(yield* reasonOf({ llm }, { proxy: deaf }), "proxy")
       assert.isUndefined(yield* reasonOf({}, { proxy: deaf }), "without a socket")
       assert.isUndefined(yield* reasonOf({ llm: { ...llm, caller: "host" } }, { proxy: deaf }))
-      const argv = [SandboxSpec.supervisor] as const
+      const argv = [SpecFields.supervisor] as const
       assert.strictEqual(yield* reasonOf({ argv }), "supervisor")
       assert.isUndefined(yield* reasonOf({ argv }, { supervised: true }))
       const long = "x".repeat(BindingLimits.bindingBytesMax)

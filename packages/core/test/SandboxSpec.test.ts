@@ -1,5 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { RunId, SandboxRunner, SandboxSpec } from "@cogni/sandbox-core"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as SpecFields from "@cogni/sandbox-core/SpecFields"
 import { Effect, Schema } from "effect"
 
 const least = { image: "agent:1", argv: ["agent"] }
@@ -225,7 +227,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
 describe("SandboxSpec", () => {
   it.effect("requires only an image and an argv: everything else has a default", () =>
     Effect.gen(function* () {
-      assert.deepStrictEqual(yield* SandboxSpec.decode(least), {
+      assert.deepStrictEqual(yield* SpecDecoder.decode(least), {
         image: "agent:1",
         argv: ["agent"],
         env: {},
@@ -259,7 +261,7 @@ describe("SandboxSpec", () => {
       Effect.gen(function* () {
         const written = yield* Schema.encodeEffect(SandboxSpec.SandboxSpec)(spec)
         assert.deepEqual(
-          yield* SandboxSpec.decode(JSON.parse(JSON.stringify(written))),
+          yield* SpecDecoder.decode(JSON.parse(JSON.stringify(written))),
           JSON.parse(JSON.stringify(spec))
         )
       }),
@@ -268,13 +270,13 @@ describe("SandboxSpec", () => {
 
   it.effect("accepts the longest argument and the largest input", () =>
     Effect.gen(function* () {
-      const spec = yield* SandboxSpec.decode({
+      const spec = yield* SpecDecoder.decode({
         ...least,
-        argv: ["agent", "x".repeat(SandboxSpec.argumentBytesMax)],
-        inputs: [{ name: "prompt.txt", content: "x".repeat(SandboxSpec.inputBytesMax) }],
+        argv: ["agent", "x".repeat(SpecFields.argumentBytesMax)],
+        inputs: [{ name: "prompt.txt", content: "x".repeat(SpecFields.inputBytesMax) }],
         limits: { memoryBytesMax: 6 * MiB }
       })
-      assert.strictEqual(spec.argv[1]?.length, SandboxSpec.argumentBytesMax)
+      assert.strictEqual(spec.argv[1]?.length, SpecFields.argumentBytesMax)
     })
   )
 

@@ -9,11 +9,12 @@ import {
   type SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
+import type * as SpecFields from "@cogni/sandbox-core/SpecFields"
 import { Effect, Layer } from "effect"
 
 export const runId = RunId.RunId.make("run-test00000001")
 
-export const llm: SandboxSpec.LlmAccess = {
+export const llm: SpecFields.LlmAccess = {
   model: "model-1",
   models: {},
   identity: { billingAccountId: "account-1", attempt: 0 },

@@ -4,11 +4,11 @@ import {
   MemoryContainerRuntime,
   RunId,
   RunStore,
-  SandboxError,
   SandboxRunner,
   UsageObserver,
   Workspace
 } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { LlmProxyContract } from "@cogni/sandbox-core/testing"
 import { Deferred, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
@@ -116,7 +116,7 @@ describe("UsageObserver", () => {
       const logged: Array<string> = []
       const inner = yield* LlmProxy.makeMemory({ calls })
       const lost = Effect.fail(
-        new SandboxError.ProxyFailed({ detail: "its log is gone", remedy: "Try again" })
+        new SandboxReason.ProxyFailed({ detail: "its log is gone", remedy: "Try again" })
       )
       const { heard, proxy } = yield* observing(
         undefined,

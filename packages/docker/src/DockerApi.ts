@@ -5,7 +5,7 @@
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { path } from "./internal/engine/EngineHttp.ts"

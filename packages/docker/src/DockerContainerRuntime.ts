@@ -13,13 +13,13 @@
 import {
   type ContainerError,
   ContainerRuntime,
-  type ContainerSpec,
-  type VolumeSpec
+  type ContainerSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
+import { type VolumeSpec } from "@cogni/sandbox-core/ContainerMount"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import { supervisor } from "@cogni/sandbox-core/SandboxSpec"
+import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import { supervisor } from "@cogni/sandbox-core/SpecFields"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer, Schedule, type Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
@@ -52,7 +52,7 @@ interface RuntimeOptions {
   readonly images?: ImagePull.PullPolicy | undefined
 }
 
-export const make: (
+const make: (
   options?: RuntimeOptions
 ) => Effect.Effect<ContainerRuntime["Service"], never, DockerApi.DockerApi | Scope.Scope> = Effect.fnUntraced(
   function* (options = {}) {

@@ -8,7 +8,7 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Duration, Effect, Fiber, Layer, type Scope } from "effect"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"

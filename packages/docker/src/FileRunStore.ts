@@ -10,20 +10,19 @@ import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
+import { type OpenRun, RunStore } from "@cogni/sandbox-core/RunStore"
 import {
   annotated,
   begun,
-  type OpenRun,
   outputOf,
-  type RunRecord,
   RunRecordText,
-  RunStore,
   abandonedIfOver,
   briefOf,
   withoutText,
   withText
-} from "@cogni/sandbox-core/RunStore"
-import { type HostFailed, RunIdInUse } from "@cogni/sandbox-core/SandboxError"
+} from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
+import { type HostFailed, RunIdInUse } from "@cogni/sandbox-core/SandboxReason"
 import type { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import type { TrafficOf } from "@cogni/sandbox-core/TrafficOf"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
@@ -34,24 +33,15 @@ import * as HostOwner from "./HostOwner.ts"
 import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
 import * as ReapMetrics from "./internal/ReapMetrics.ts"
 import * as UnsettledRuns from "./internal/host/UnsettledRuns.ts"
+import { keptEntries, isOver } from "./RunEntries.ts"
 
 const { auditLog, runEntries } = StateDirectory
-
-/** Names in a run's directory that stay after the run. All others belong to the living run. */
-export const keptEntries: ReadonlyArray<string> = Object.values(runEntries)
 
 /** Maximum number of listed records. The newest are listed. */
 const listedMax = 500
 
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)
-
-/** Returns whether the owner of a run is dead, or is unknown and the run has expired. */
-export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
-  const secondsMax = spec.limits.runtimeSecondsMax + HostOwner.expiryGraceSeconds
-  const expiresAt = new Date(Date.parse(startedAt) + secondsMax * 1000)
-  return HostOwner.isOrphaned(owner, expiresAt.toISOString(), new Date())
-}
 
 type Records = Effect.Effect<ReadonlyArray<RunRecord>, HostFailed>
 

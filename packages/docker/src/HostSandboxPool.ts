@@ -1,6 +1,6 @@
 /** A pool of waiting sandboxes that watches the memory of this host. */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import type { InvalidSpec } from "@cogni/sandbox-core/SandboxError"
+import type { InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import type { Workspace } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"

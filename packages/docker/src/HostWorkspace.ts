@@ -6,17 +6,12 @@
  * inputs are mounted onto it, and it stays.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { Input } from "@cogni/sandbox-core/SandboxSpec"
-import {
-  type AcquiredWorkspace,
-  inputsTarget,
-  target,
-  Workspace,
-  type WorkspaceRequest
-} from "@cogni/sandbox-core/Workspace"
+import type { Input } from "@cogni/sandbox-core/SpecFields"
+import { type AcquiredWorkspace, Workspace, type WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
+import { inputsTarget, target } from "@cogni/sandbox-core/SandboxPlace"
 import { type PreparedDirectories, sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
@@ -69,7 +64,7 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/usr/bin"
 ].map((path) => ({ path, remedy: "Use a project directory, not a system directory" }))
 
-export const make = (options: Options = {}): Workspace["Service"] => {
+const make = (options: Options = {}): Workspace["Service"] => {
   const { claims, isAllowed, look } = rulesOf(options)
   /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
   const waiting = new WeakMap<

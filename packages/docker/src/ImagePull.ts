@@ -5,7 +5,7 @@
  * verifies the content against the digest itself, so what it stores is what was signed.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
-import { ContainerFailed, ImageNotFound } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, ImageNotFound } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import * as DockerApi from "./DockerApi.ts"

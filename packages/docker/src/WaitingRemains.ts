@@ -3,7 +3,7 @@
  * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made. An nginx
  * for many runs has such a directory too.
  */
-import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import type { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"

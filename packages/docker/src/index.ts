@@ -1,6 +1,5 @@
 export * as DockerContainerRuntime from "./DockerContainerRuntime.ts"
 export * as DockerReaper from "./DockerReaper.ts"
-export * as DockerSocket from "./DockerSocket.ts"
 export * as FileRunStore from "./FileRunStore.ts"
 export * as HostOwner from "./HostOwner.ts"
 export * as HostSandboxPool from "./HostSandboxPool.ts"

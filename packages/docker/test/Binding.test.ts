@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Argument, Environment } from "@cogni/sandbox-core/SandboxSpec"
+import { Argument, Environment } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
 import { encode } from "../src/internal/container/Binding.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"

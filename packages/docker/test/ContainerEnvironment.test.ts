@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { hasSocket, ofAgent, ofContainer, ofWaiting } from "../src/internal/container/ContainerEnvironment.ts"
-import { Environment } from "@cogni/sandbox-core/SandboxSpec"
+import { Environment } from "@cogni/sandbox-core/SpecFields"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const agent = {

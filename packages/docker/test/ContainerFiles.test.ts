@@ -1,6 +1,6 @@
 /** Files of a container, as reported by a program whose output any process inside can forge. */
 import { assert, describe, it } from "@effect/vitest"
-import { entriesMax } from "@cogni/sandbox-core/Executor"
+import { entriesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import { Effect, Schedule, Stream } from "effect"
 import * as ContainerFiles from "../src/internal/container/ContainerFiles.ts"
 

@@ -1,7 +1,8 @@
 /** Container specs for the tests of this package: one written out, and one for every value the schemas allow. */
-import type { ContainerSpec, Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { Argument, EnvironmentName, Limits, Network } from "@cogni/sandbox-core/SandboxSpec"
+import { Argument, EnvironmentName, Limits, Network } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
 
 const mounts: ReadonlyArray<Mount> = [

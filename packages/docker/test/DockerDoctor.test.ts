@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { DockerApi, type Info } from "@cogni/sandbox-docker/DockerApi"
-import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { engineFindings, examine, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
 import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as WorkspaceClaims from "../src/internal/host/WorkspaceClaims.ts"

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Effect, Exit, Fiber, Layer, Logger, Scope } from "effect"

@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Deferred, Effect, Fiber } from "effect"
@@ -37,7 +38,7 @@ const abandon = Effect.fnUntraced(function* (
   outcome: RunRecord["outcome"] = { status: "running" },
   more: Partial<SandboxSpec.SandboxSpecInput> = {}
 ) {
-  const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"], ...more })
+  const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"], ...more })
   const open = yield* store.open(id, spec)
   yield* open.save({
     runId: id,
@@ -79,7 +80,7 @@ describe("FileRunStore", () => {
     Effect.gen(function* () {
       const path = yield* directory
       const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
-      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+      const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"] })
       const open = yield* store.open(runId, spec)
       const channel = (text: string) => ({ text, bytes: text.length, truncated: false })
       const record: RunRecord = {
@@ -164,7 +165,7 @@ describe("FileRunStore", () => {
     Effect.gen(function* () {
       const path = yield* directory
       const { ended, forget, running, store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
-      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+      const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"] })
       yield* store.open(runId, spec)
       const count = 501
       for (let number = 0; number < count; number++) {
@@ -201,7 +202,7 @@ describe("FileRunStore", () => {
     Effect.gen(function* () {
       const path = yield* directory
       const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
-      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+      const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"] })
       const fiber = yield* Effect.forkChild(
         Effect.scoped(Effect.andThen(store.open(runId, spec), Effect.never)),
         {
@@ -218,7 +219,7 @@ describe("FileRunStore", () => {
     Effect.gen(function* () {
       const path = yield* directory
       const { reap, store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
-      const open = yield* store.open(runId, yield* SandboxSpec.decode({ image: "i", argv: ["a"] }))
+      const open = yield* store.open(runId, yield* SpecDecoder.decode({ image: "i", argv: ["a"] }))
       mkdirSync(join(open.directory!, "workspace"))
       assert.deepStrictEqual(yield* reap, [])
       assert.isTrue(existsSync(join(open.directory!, "workspace")))
@@ -318,7 +319,7 @@ describe("FileRunStore", () => {
     Effect.gen(function* () {
       const path = yield* directory
       const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
-      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"], llm: { ...llm, observed } })
+      const spec = yield* SpecDecoder.decode({ image: "i", argv: ["a"], llm: { ...llm, observed } })
       const unwritable = { ...spec, llm: { ...spec.llm!, model: 7 as unknown as string } }
       const error = yield* Effect.flip(store.open(runId, unwritable))
       assert.strictEqual(error._tag, "HostFailed")

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
+import type { WorkspaceSource } from "@cogni/sandbox-core/SpecFields"
 import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import { Effect } from "effect"

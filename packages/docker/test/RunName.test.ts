@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
-import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import type { Inspected } from "../src/DockerApi.ts"

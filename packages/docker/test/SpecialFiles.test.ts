@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
+import { specialFilesWarning } from "@cogni/sandbox-core/SpecialFiles"
 import * as SpecialFiles from "../src/internal/host/SpecialFiles.ts"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"

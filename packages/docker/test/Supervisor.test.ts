@@ -1,7 +1,7 @@
 /** Tests the client of the supervisor against supervisors that follow the protocol and some that violate it. */
 import { assert, describe, it } from "@effect/vitest"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { type Cause, Duration, Effect, Exit, Fiber, Queue, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as Supervisor from "../src/internal/container/Supervisor.ts"

@@ -7,10 +7,10 @@
  *
  * @see {@link https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md}
  */
-import { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Schema } from "effect"
-import type { Checked } from "./GitRelay.ts"
+import type { Checked } from "./RelaySteps.ts"
 import { BranchName, CommitId } from "./Refs.ts"
 
 /** Identifies the shape of `predicate`. */

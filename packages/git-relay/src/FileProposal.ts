@@ -9,12 +9,13 @@
  */
 import type { Files } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import { Effect, Schema } from "effect"
 import { createHash } from "node:crypto"
-import { type Clone, GitRelay, type PullRequest, type PullRequestText } from "./GitRelay.ts"
+import { GitRelay } from "./GitRelay.ts"
+import { type Clone, type PullRequest, type PullRequestText } from "./RelaySteps.ts"
 import { GitRelayError, RelayFailed } from "./GitRelayError.ts"
 import { BranchName, type CommitId } from "./Refs.ts"
 

@@ -39,7 +39,7 @@ export const layerNone: Layer.Layer<GitCredentials> = Layer.succeed(GitCredentia
 })
 
 /** A fixed token for one server. */
-export interface ServerToken {
+interface ServerToken {
   /** Scheme, host and port, such as `https://github.com`. The token is sent to no other server. */
   readonly server: string
   readonly username: string

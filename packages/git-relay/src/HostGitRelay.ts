@@ -17,7 +17,6 @@ import { PullRequests } from "./forge/PullRequests.ts"
 import { GitCredentials } from "./GitCredentials.ts"
 import { GitRelay } from "./GitRelay.ts"
 import { GitRelayError, type GitRelayReason, type Operation } from "./GitRelayError.ts"
-import * as HostGit from "./internal/git/HostGit.ts"
 import * as MirrorCache from "./internal/origin/MirrorCache.ts"
 import * as BundleExport from "./internal/steps/BundleExport.ts"
 import * as CommitCheck from "./internal/steps/CommitCheck.ts"
@@ -36,30 +35,7 @@ export interface HostGitRelayOptions extends RelaySettings {
   readonly limits?: Partial<RelayLimits> | undefined
 }
 
-/** Oldest supported git on the host. `http.curloptResolve` requires it. */
-export const gitVersionMin = "2.37"
-
-/** Version of the host's git, such as `2.39.5`; `undefined` if git cannot be started. */
-export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
-  argv: ["--version"],
-  runtimeSecondsMax: 10
-}).pipe(
-  Effect.map(({ stdout }) => /\d+(?:\.\d+)+/u.exec(stdout.toString("latin1"))?.[0]),
-  Effect.catch(() => Effect.succeed(undefined))
-)
-
-/**
- * Removes the cache of fetched objects, except what another process is using. Returns the removed paths. With `dryRun`,
- * nothing is removed.
- */
-export const emptyCache = (options: {
-  readonly directory: string
-  readonly owners: KeptRuns.Owners
-  readonly dryRun?: boolean | undefined
-}): Effect.Effect<ReadonlyArray<string>, GitRelayError> =>
-  Effect.mapError(MirrorCache.empty(options), (reason) => new GitRelayError({ operation: "discard", reason }))
-
-export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
+const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const runs = KeptRuns.make(options)
   const cache = options.cache && (yield* MirrorCache.make({ ...options.cache, owners: options.owners }))
   const services = Context.make(ContainerRuntime, yield* ContainerRuntime).pipe(

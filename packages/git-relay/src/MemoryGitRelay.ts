@@ -9,7 +9,8 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer } from "effect"
 import { createHash } from "node:crypto"
 import type * as CommitPolicy from "./CommitPolicy.ts"
-import { type Clone, type CloneRequest, depthMax, GitRelay, type Kept } from "./GitRelay.ts"
+import { GitRelay } from "./GitRelay.ts"
+import { type Clone, type CloneRequest, depthMax, type Kept } from "./RelaySteps.ts"
 import {
   GitRelayError,
   type GitRelayReason,
@@ -57,7 +58,7 @@ export class MemoryGit extends Context.Service<
 
 type Trouble = Parameters<MemoryGit["Service"]["trouble"]>[1]
 
-export interface MemoryOptions {
+interface MemoryOptions {
   readonly policies?: CommitPolicy.Policies | undefined
 }
 

@@ -7,19 +7,14 @@
  * fails, is interrupted or does not succeed, the agent's work is collected and kept, and not pushed.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
-import type { AuditHead } from "@cogni/sandbox-core/RunResult"
-import { Effect, Exit, Fiber, Schema } from "effect"
+import type { AuditHead } from "@cogni/sandbox-core/RunFigures"
+import { Effect, Exit, Fiber } from "effect"
 import * as CommitStatement from "./CommitStatement.ts"
-import {
-  type Checked,
-  type Clone,
-  type CloneRequest,
-  GitRelay,
-  type PullRequest,
-  type PullRequestText
-} from "./GitRelay.ts"
+import { GitRelay } from "./GitRelay.ts"
+import { type Clone, type CloneRequest, type PullRequestText } from "./RelaySteps.ts"
 import type { GitRelayError } from "./GitRelayError.ts"
-import { BranchName, CommitId } from "./Refs.ts"
+import type { Delivery } from "./DeliveryRecord.ts"
+import { repositoryProgram } from "./RelaySteps.ts"
 
 export interface RelayRunRequest extends CloneRequest {
   /** Where the commits go: to a branch of the origin, or only into a patch. */
@@ -29,57 +24,11 @@ export interface RelayRunRequest extends CloneRequest {
   readonly keepPatch?: boolean | undefined
 }
 
-/** Outcome of a run's commits. */
-export type Delivery =
-  /** The agent committed nothing and left nothing to commit. */
-  | { readonly _tag: "Skipped"; readonly clone: Clone }
-  | {
-      readonly _tag: "Pushed"
-      readonly checked: Checked
-      readonly tip: CommitId
-      /** `true` if the branch already existed with this content. */
-      readonly unchanged: boolean
-      readonly pullRequest: PullRequest | undefined
-      readonly statement: CommitStatement.CommitStatement
-      /** Only if it was asked for, and is not too large. */
-      readonly patch?: Uint8Array | undefined
-    }
-  /** The commits are kept until they are discarded, because the caller has not stored the patch yet. */
-  | { readonly _tag: "Patched"; readonly checked: Checked; readonly patch: Uint8Array }
-  /** The run did not succeed. Its commits are kept until they are retried or dropped. */
-  | { readonly _tag: "Kept"; readonly clone: Clone; readonly tip: CommitId }
-  /** The commits were refused or could not be sent, and are kept. The result of the run is valid. */
-  | { readonly _tag: "Failed"; readonly clone: Clone; readonly error: GitRelayError }
-
-/** A delivery as it is stored in the record of a run, under `relay`. */
-export const DeliveryRecord = Schema.Struct({
-  status: Schema.Literals(["skipped", "pushed", "unchanged", "patched", "kept", "failed"]),
-  origin: Schema.String,
-  branch: BranchName,
-  baseBranch: Schema.optionalKey(Schema.String),
-  baseCommit: Schema.optionalKey(CommitId),
-  tip: Schema.optionalKey(CommitId),
-  pullRequestUrl: Schema.optionalKey(Schema.String),
-  /** Why the commits were not delivered. */
-  message: Schema.optionalKey(Schema.String),
-  /** Directory of the commits if they were not delivered. */
-  keptAt: Schema.optionalKey(Schema.String),
-  statement: Schema.optionalKey(CommitStatement.CommitStatement)
-})
-
-export type DeliveryRecord = typeof DeliveryRecord.Type
-
 /** Result of a run. Its commits are delivered only if it succeeded. */
 export interface Used {
   readonly succeeded: boolean
   readonly auditHead?: AuditHead | undefined
 }
-
-/** Message of the commit that the relay makes of uncommitted changes. */
-export const defaultUncommittedMessage = "Changes that the agent left uncommitted"
-
-/** Program in the runtime image that runs a command in the repository, and commits uncommitted changes on request. */
-export const repositoryProgram = "/usr/local/bin/cogni-repo"
 
 /**
  * Wraps a command so that it runs in the repository. With `message`, changes that it leaves uncommitted are committed.
@@ -176,27 +125,6 @@ export const deliver = Effect.fn("RelayRun.deliver")(function* (
     ...(patch === undefined ? {} : { patch })
   }
 })
-
-export const recordOf = (delivery: Delivery): DeliveryRecord => {
-  const clone = "checked" in delivery ? delivery.checked.clone : delivery.clone
-  const { baseBranch, baseCommit, branch, directory: keptAt, request } = clone
-  const facts = { origin: request.url, branch, baseBranch, baseCommit }
-  switch (delivery._tag) {
-    case "Skipped":
-      return { status: "skipped", ...facts }
-    case "Kept":
-      return { status: "kept", ...facts, tip: delivery.tip, keptAt }
-    case "Failed":
-      return { status: "failed", ...facts, message: delivery.error.message, keptAt }
-    case "Patched":
-      return { status: "patched", ...facts, tip: delivery.checked.tip }
-    case "Pushed": {
-      const { pullRequest, statement, tip, unchanged } = delivery
-      const opened = pullRequest === undefined ? {} : { pullRequestUrl: pullRequest.url }
-      return { status: unchanged ? "unchanged" : "pushed", ...facts, tip, ...opened, statement }
-    }
-  }
-}
 
 /** Collects the work, committed or not, and keeps it for a retry. Discards the run if it left no work. */
 const keep = Effect.fnUntraced(function* (clone: Clone, { uncommittedMessage }: RelayRunRequest) {

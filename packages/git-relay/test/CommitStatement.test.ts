@@ -1,9 +1,9 @@
 /** Statements about commits, in a form that others verify: no change of them may go unnoticed. */
 import { assert, describe, it } from "@effect/vitest"
-import { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as CommitStatement from "../src/CommitStatement.ts"
-import type { Checked } from "@cogni/sandbox-git-relay/GitRelay"
+import type { Checked } from "@cogni/sandbox-git-relay/RelaySteps"
 import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"
 

@@ -1,6 +1,7 @@
 /** Proposals whose branch exists already, and the words of their refusal, over a relay whose clones are directories. */
 import * as FileProposal from "@cogni/sandbox-git-relay/FileProposal"
-import { type Checked, type Clone, GitRelay, type PullRequest } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Checked, type Clone, type PullRequest } from "@cogni/sandbox-git-relay/RelaySteps"
 import { GitRelayError, PushRefused } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { assert, describe, it } from "@effect/vitest"

@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "../src/internal/git/CredentialUse.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
+import * as GitHubPermissions from "../src/internal/forge/GitHubPermissions.ts"
 import { Effect, Redacted } from "effect"
 import { inspect } from "node:util"
 
@@ -67,7 +68,7 @@ describe("GitHubAppCredentials", () => {
   const app = GitHubAppCredentials.make({ appId: 12, privateKey: Redacted.make("no key at all") })
 
   it("grants each use the rights that it needs, and never the right to change workflows", () => {
-    assert.deepStrictEqual(GitHubAppCredentials.permissions, {
+    assert.deepStrictEqual(GitHubPermissions.permissions, {
       fetch: { contents: "read" },
       push: { contents: "write" },
       pull_request: { contents: "read", pull_requests: "write" }

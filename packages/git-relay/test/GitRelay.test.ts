@@ -1,7 +1,8 @@
 /** The port without a relay: every operation is refused, by name and with a remedy. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type Checked, type Clone, GitRelay, layerNoop } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay, layerNoop } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Checked, type Clone } from "@cogni/sandbox-git-relay/RelaySteps"
 import type { GitRelayError, Operation } from "@cogni/sandbox-git-relay/GitRelayError"
 import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Effect } from "effect"

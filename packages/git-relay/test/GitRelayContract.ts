@@ -5,7 +5,8 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, type Layer, Result } from "effect"
-import { type Clone, type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Clone, type CloneRequest } from "@cogni/sandbox-git-relay/RelaySteps"
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BranchName, type CommitId } from "@cogni/sandbox-git-relay/Refs"
 

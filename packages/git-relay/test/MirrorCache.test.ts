@@ -1,7 +1,7 @@
 /** Removal of the cache of fetched objects. */
 import { assert, describe, it } from "@effect/vitest"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
-import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as RelayUpkeep from "@cogni/sandbox-git-relay/RelayUpkeep"
 import { Effect } from "effect"
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -14,7 +14,7 @@ const owners = {
   liveness: ({ processId }: typeof living) => (processId === 1 ? ("alive" as const) : ("dead" as const))
 }
 
-describe("HostGitRelay.emptyCache", () => {
+describe("RelayUpkeep.emptyCache", () => {
   it.effect("removes mirrors that no living process has locked, and nothing with dryRun", () =>
     Effect.gen(function* () {
       const directory = yield* Effect.acquireRelease(
@@ -30,13 +30,13 @@ describe("HostGitRelay.emptyCache", () => {
       plant("left", formatOwner(dead))
       plant("locked", formatOwner(living))
       const expected = ["free", "left"].map((name) => join(directory, name))
-      const preview = yield* HostGitRelay.emptyCache({ directory, owners, dryRun: true })
+      const preview = yield* RelayUpkeep.emptyCache({ directory, owners, dryRun: true })
       assert.sameMembers([...preview], expected)
       assert.lengthOf(readdirSync(directory), 3)
-      assert.sameMembers([...(yield* HostGitRelay.emptyCache({ directory, owners }))], expected)
+      assert.sameMembers([...(yield* RelayUpkeep.emptyCache({ directory, owners }))], expected)
       assert.deepStrictEqual(readdirSync(directory), ["locked"])
       const none = join(directory, "none")
-      assert.deepStrictEqual(yield* HostGitRelay.emptyCache({ directory: none, owners }), [])
+      assert.deepStrictEqual(yield* RelayUpkeep.emptyCache({ directory: none, owners }), [])
     })
   )
 })

@@ -1,17 +1,19 @@
 /** The outcome of a run's commits, however the run ends. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Clone } from "@cogni/sandbox-git-relay/RelaySteps"
 import { GitRelayError, RelayFailed } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as MemoryGitRelay from "../src/MemoryGitRelay.ts"
 import { branchOf } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
 import { Cause, Deferred, Effect, Exit, Fiber, Schema } from "effect"
 
 const files = { "a.txt": "a\n" }
 
 /** The fields of a record without its branch and its statement, which no schema can generate. */
-const { branch: _branch, statement: _statement, ...sayable } = RelayRun.DeliveryRecord.fields
+const { branch: _branch, statement: _statement, ...sayable } = DeliveryRecord.DeliveryRecord.fields
 const Said = Schema.Struct({ ...sayable, runId: RunId.RunId })
 
 /** Runs once with a clone, and returns what is kept of it afterwards. */
@@ -52,7 +54,7 @@ describe("RelayRun.around", () => {
         { name: `${url}#sandbox/${runId}`, digest: { gitCommit: delivery.tip } }
       ])
       assert.deepInclude(statement.predicate, { runId, auditHead })
-      assert.strictEqual(RelayRun.recordOf(delivery).status, "pushed")
+      assert.strictEqual(DeliveryRecord.recordOf(delivery).status, "pushed")
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
@@ -99,7 +101,7 @@ describe("RelayRun.around", () => {
       assert.strictEqual(value.answer, 42)
       assert.isTrue(delivery._tag === "Failed" && delivery.error.reason._tag === "PolicyRefused")
       assert.lengthOf(kept, 1)
-      const { keptAt, status } = RelayRun.recordOf(delivery)
+      const { keptAt, status } = DeliveryRecord.recordOf(delivery)
       assert.deepStrictEqual([status, keptAt], ["failed", kept[0]?.directory])
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
@@ -146,7 +148,7 @@ describe("RelayRun.around", () => {
         Effect.flatMap(relay.reopen(runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
       )
       assert.isTrue(retried._tag === "Pushed" && retried.unchanged && retried.pullRequest?.number === 1)
-      assert.strictEqual(RelayRun.recordOf(retried).status, "unchanged")
+      assert.strictEqual(DeliveryRecord.recordOf(retried).status, "unchanged")
       assert.deepStrictEqual(yield* relay.kept, [])
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
@@ -223,14 +225,14 @@ describe("RelayRun.around", () => {
       const salvaged = Effect.fnUntraced(function* (
         work: (clone: Clone) => Effect.Effect<unknown, never, MemoryGitRelay.MemoryGit>
       ) {
-        const heard: Array<RelayRun.DeliveryRecord> = []
+        const heard: Array<DeliveryRecord.DeliveryRecord> = []
         const runId = yield* RunId.generate
         const exit = yield* Effect.exit(
           RelayRun.around(
             { runId, url, deliver: "push" },
             (clone, began) =>
               began.pipe(Effect.andThen(work(clone)), Effect.andThen(Effect.fail("out of memory"))),
-            (delivery) => Effect.sync(() => void heard.push(RelayRun.recordOf(delivery)))
+            (delivery) => Effect.sync(() => void heard.push(DeliveryRecord.recordOf(delivery)))
           )
         )
         assert.isTrue(Exit.isFailure(exit) && Cause.squash(exit.cause) === "out of memory")
@@ -306,8 +308,8 @@ describe("RelayRun", () => {
       const { exit } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
         createPr: true
       })
-      const record = RelayRun.recordOf(deliveryOf(exit))
-      const codec = Schema.fromJsonString(RelayRun.DeliveryRecord)
+      const record = DeliveryRecord.recordOf(deliveryOf(exit))
+      const codec = Schema.fromJsonString(DeliveryRecord.DeliveryRecord)
       assert.deepStrictEqual(Schema.decodeUnknownSync(codec)(Schema.encodeSync(codec)(record)), record)
       assert.isDefined(record.statement)
       assert.include(record.pullRequestUrl, "/pull/1")
@@ -316,8 +318,8 @@ describe("RelayRun", () => {
 
   it.effect.prop("preserves a record with any values in a JSON round trip", [Said], ([{ runId, ...said }]) =>
     Effect.gen(function* () {
-      const record: RelayRun.DeliveryRecord = { ...said, branch: branchOf(runId) }
-      const codec = Schema.fromJsonString(Schema.toCodecJson(RelayRun.DeliveryRecord))
+      const record: DeliveryRecord.DeliveryRecord = { ...said, branch: branchOf(runId) }
+      const codec = Schema.fromJsonString(Schema.toCodecJson(DeliveryRecord.DeliveryRecord))
       const wire = yield* Schema.encodeEffect(codec)(record)
       assert.deepStrictEqual(yield* Schema.decodeUnknownEffect(codec)(wire), record)
     })

@@ -10,10 +10,13 @@ import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import type { LlmBudget, OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { Data, Effect, Option, Result, Stream } from "effect"
-import type { Agent, AgentTask, Capabilities } from "./agents/Agent.ts"
+import type { Agent } from "./agents/Agent.ts"
+import type { AgentTask } from "./agents/AgentFields.ts"
+import type { Capabilities } from "./agents/AgentFields.ts"
 import {
   type AgentAnswer,
   type AgentEvent,
@@ -25,7 +28,7 @@ import * as AgentJournal from "./internal/AgentJournal.ts"
 import * as AgentLimits from "./internal/AgentLimits.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
-import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
+import { type InClone, repositoryPath, type RepositoryPlace } from "./RepositoryUse.ts"
 
 /** The caller's part of an agent's task. */
 export interface AgentRequest extends Pick<AgentTask, "messages" | "personality" | "session"> {
@@ -128,7 +131,7 @@ export const specOf = (
     messages,
     model: terms.llm.model,
     runId: terms.runId,
-    workingDirectory: hasRepository ? repositoryPath : Workspace.target,
+    workingDirectory: hasRepository ? repositoryPath : SandboxPlace.target,
     runtimeSecondsMax: AgentLimits.runtimeSecondsOf(agent, terms.limits?.runtimeSecondsMax),
     personality,
     session

@@ -4,28 +4,31 @@
  *
  * The provider of `sandbox:task` and the command use the same implementation.
  */
-import { ProxyFailed, SandboxError, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ProxyFailed, WorkspaceFailed } from "@cogni/sandbox-core/SandboxReason"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
+import * as LoopLimits from "@cogni/sandbox-loop/LoopLimits"
+import type * as LoopEvent from "@cogni/sandbox-loop/LoopEvent"
 import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { Effect, Result } from "effect"
-import type { Message } from "./agents/Agent.ts"
+import type { Message } from "./agents/AgentFields.ts"
 import type { HostTerms } from "./AgentRun.ts"
 import type { GraphPatch } from "./events/GraphPatch.ts"
 import { GraphId } from "./graphs/GraphId.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
 import * as TaskPatch from "./internal/TaskPatch.ts"
 import * as TaskPrompt from "./internal/TaskPrompt.ts"
-import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
+import { type InClone, repositoryPath, type RepositoryPlace } from "./RepositoryUse.ts"
 
 /** The spec of a task's sandbox, the limits of its loop, and the maximum size of its patch. */
 export interface TaskPlan {
   readonly spec: OpenSpecInput & Pick<HostTerms, "llm" | "runId">
-  readonly limits: Partial<HostLoop.LoopLimits>
+  readonly limits: Partial<LoopLimits.LoopLimits>
   readonly patchBytesMax: number
   /**
    * Host tools that the loop may call, besides those of the sandbox. They are called through the gateway of the run,
@@ -49,12 +52,12 @@ export interface TaskOptions<D, E, R> extends TaskPlan {
 
 /** Progress of a task: the opening of its sandbox, the events of its loop, and its result. */
 export type TaskProgress =
-  | HostLoop.LoopProgress
+  | LoopEvent.LoopProgress
   | { readonly type: "sandbox_opened" }
   | ({ readonly type: "loop_ended" } & TaskResult)
 
 export interface TaskResult {
-  readonly end: HostLoop.LoopEnd
+  readonly end: LoopEvent.LoopEnd
   readonly patch: GraphPatch
 }
 
@@ -75,7 +78,7 @@ export const image = "runtime"
 
 export const defaultPatchBytesMax = 2 * 1024 * 1024
 
-export const defaultRuntimeSecondsMax = HostLoop.defaultLimits.runtimeSecondsMax
+export const defaultRuntimeSecondsMax = LoopLimits.defaultLimits.runtimeSecondsMax
 
 /** Seconds that a task may take beyond its loop: for the initial snapshot and the final patch. */
 const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
@@ -83,7 +86,7 @@ const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
 /** Plans a task's sandbox: the host's terms, time and output for the patch, and a model that the host calls. */
 export const plan = (
   terms: HostTerms,
-  limits: Partial<HostLoop.LoopLimits>,
+  limits: Partial<LoopLimits.LoopLimits>,
   patchBytesMax = defaultPatchBytesMax
 ): TaskPlan => {
   const { runtimeSecondsMax = defaultRuntimeSecondsMax } = limits

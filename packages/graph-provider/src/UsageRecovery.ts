@@ -9,7 +9,8 @@
  * facts again, under the same keys. No order of two writes avoids that. A ledger counts each key once.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { type RunRecord, RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Data, Effect, Schema } from "effect"
 import * as UsageFact from "./events/UsageFact.ts"
 import { GraphId } from "./graphs/GraphId.ts"

@@ -1,7 +1,6 @@
 export * as Agent from "./agents/Agent.ts"
 export * as AgentCatalog from "./graphs/AgentCatalog.ts"
 export * as AgentRegistry from "./agents/AgentRegistry.ts"
-export * as AgentRun from "./AgentRun.ts"
 export * as AggregatingGraphExecutor from "./graphs/AggregatingGraphExecutor.ts"
 export * as AiEvent from "./events/AiEvent.ts"
 export * as ClaudeCode from "./agents/ClaudeCode.ts"

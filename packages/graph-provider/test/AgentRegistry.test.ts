@@ -1,7 +1,8 @@
 /** Finding and listing agents, ours and an application's own. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { AgentDescription, AgentId, defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { defaultImage } from "@cogni/sandbox-graph-provider/agents/AgentParts"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 

@@ -8,11 +8,9 @@ import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
-import {
-  Repositories,
-  type RepositoryDelivery,
-  RepositoryUnavailable
-} from "@cogni/sandbox-graph-provider/Repositories"
+import { Repositories } from "@cogni/sandbox-graph-provider/Repositories"
+import { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/RepositoryUse"
+import { type RepositoryDelivery } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import type { Canary } from "@cogni/sandbox-core/Canary"

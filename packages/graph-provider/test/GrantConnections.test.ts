@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { decide } from "@cogni/sandbox-connections/ConnectionDecision"
 import * as GrantConnections from "../src/grants/GrantConnections.ts"
 import type { ExecutionGrant } from "../src/grants/ExecutionGrant.ts"
-import { GrantStoreUnavailable } from "../src/grants/GrantStore.ts"
+import { GrantStoreUnavailable } from "../src/grants/GrantError.ts"
 import { Effect, Result } from "effect"
 
 const grant: ExecutionGrant = {

@@ -1,5 +1,5 @@
 /** Permissions of a grant beyond its graphs: exactly those that it names, and never more after narrowing. */
-import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import { matches } from "@cogni/sandbox-core/GrantPattern"
 import type * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import {

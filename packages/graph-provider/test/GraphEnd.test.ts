@@ -1,6 +1,6 @@
 /** The end of a graph run, as its caller sees it. */
 import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as Errors from "@cogni/sandbox-core/SandboxError"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { assert, describe, it } from "@effect/vitest"
 import * as GraphEnd from "../src/internal/GraphEnd.ts"
@@ -31,12 +31,15 @@ const evidence = {
 
 describe("GraphEnd", () => {
   it.each<[string, Reason]>([
-    ["timeout", new Errors.TimedOut({ runtimeSecondsMax: 1, partial })],
-    ["internal", new Errors.OomKilled({ memoryBytesMax: 1, partial })],
-    ["insufficient_credits", new Errors.BudgetExceeded({ budget: "calls", limit: 1, used: 1, partial })],
-    ["policy_denied", new Errors.ExfiltrationSuspected({ evidence, partial })],
-    ["invalid_request", new Errors.RunIdInUse({ runId: context.runId })],
-    ["internal", new Errors.ProxyFailed({ detail: "is gone", remedy: "Look" })]
+    ["timeout", new SandboxReason.TimedOut({ runtimeSecondsMax: 1, partial })],
+    ["internal", new SandboxReason.OomKilled({ memoryBytesMax: 1, partial })],
+    [
+      "insufficient_credits",
+      new SandboxReason.BudgetExceeded({ budget: "calls", limit: 1, used: 1, partial })
+    ],
+    ["policy_denied", new SandboxReason.ExfiltrationSuspected({ evidence, partial })],
+    ["invalid_request", new SandboxReason.RunIdInUse({ runId: context.runId })],
+    ["internal", new SandboxReason.ProxyFailed({ detail: "is gone", remedy: "Look" })]
   ])("reports %s with its specific reason, the text so far and the usage", (error, reason) => {
     const outcome = failed(reason, "half of it")
     const { ending, final } = GraphEnd.make(request(), context, outcome, outcome.traffic)
@@ -62,7 +65,7 @@ describe("GraphEnd", () => {
   })
 
   it("reports zero usage for a run whose ID was taken", () => {
-    const reason = new Errors.RunIdInUse({ runId: context.runId })
+    const reason = new SandboxReason.RunIdInUse({ runId: context.runId })
     const error = new SandboxError({ runId: context.runId, reason })
     const { ending } = GraphEnd.make(request(), context, GraphEnd.failed(error, ""), undefined)
     assert.deepStrictEqual([ending.facts[0].inputTokens, ending.facts[0].outputTokens], [0, 0])

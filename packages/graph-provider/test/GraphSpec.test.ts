@@ -1,5 +1,6 @@
 /** The spec of an admitted request: parts from the grant, parts from the request, and limits of the host. */
-import { type LlmBudget, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { type LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,6 +1,7 @@
 /** An executor for tests of sandbox scripts: runs them on the test machine, in temporary directories. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Effect } from "effect"
 import { execFile, execFileSync } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"

@@ -1,5 +1,6 @@
 /** OpenClaw: its command line, and the strict parsing of its envelope. Recorded from 2026.9.6. */
-import { type AgentTask, promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { type AgentTask } from "@cogni/sandbox-graph-provider/agents/AgentFields"
 import * as OpenClaw from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

@@ -1,11 +1,13 @@
 /** Whatever a model, a sandbox and a reader do: the grammar holds, `final` settles, no resource is left. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
+import type { LlmObservation } from "@cogni/sandbox-core/LlmObservation"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventGrammar from "../src/events/EventGrammar.ts"
-import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Result, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
@@ -26,7 +28,7 @@ const Case = Schema.Struct({
 type Case = typeof Case.Type
 
 const partsOf = (answer: typeof Answer.Type, number: number): ChatModel.ScriptedAnswer => {
-  const half: ChatModel.ChatPart = { type: "text_delta", delta: "Half" }
+  const half: ChatMessage.ChatPart = { type: "text_delta", delta: "Half" }
   switch (answer) {
     case "says":
       return ChatModel.says("Done.")
@@ -35,9 +37,9 @@ const partsOf = (answer: typeof Answer.Type, number: number): ChatModel.Scripted
     case "calls_nonsense":
       return ChatModel.calls({ id: "same", name: "fly \u0000", arguments: "{".repeat(99) })
     case "fails":
-      return ChatModel.failed("insufficient_quota", "spent")
+      return ChatError.failed("insufficient_quota", "spent")
     case "breaks":
-      return Stream.concat(Stream.make(half), Stream.fail(ChatModel.failed("unreachable", "gone")))
+      return Stream.concat(Stream.make(half), Stream.fail(ChatError.failed("unreachable", "gone")))
     case "hangs":
       return Stream.never
     case "is_silent":

@@ -1,5 +1,6 @@
 /** Tasks on an in-memory runner: their events, their results, and their admission. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -8,8 +9,9 @@ import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
-import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { Repositories, type RepositoryDelivery } from "@cogni/sandbox-graph-provider/Repositories"
+import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
+import { Repositories } from "@cogni/sandbox-graph-provider/Repositories"
+import { type RepositoryDelivery } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import type * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import { assert, describe, it } from "@effect/vitest"
@@ -308,7 +310,7 @@ describe("TaskGraphProvider outcomes", () => {
         ["invalid_answer", "internal", "ModelInvalidAnswer"]
       ] as const
       for (const [code, error, reason] of rows) {
-        const final = yield* finalOf([ChatModel.failed(code, "because")])
+        const final = yield* finalOf([ChatError.failed(code, "because")])
         assert.containSubset(final, { ok: false, error, reason })
         assert.match(final.message ?? "", /because/u)
       }
@@ -401,7 +403,7 @@ describe("TaskGraphProvider outcomes", () => {
     const exhaustion = { budget: "calls", limit: 1, used: 1 } as const
     const used = traffic([call()], { exhausted: exhaustion })
     return Effect.gen(function* () {
-      const final = yield* finalOf([runs("a", "c1"), ChatModel.failed("insufficient_quota", "no")], {
+      const final = yield* finalOf([runs("a", "c1"), ChatError.failed("insufficient_quota", "no")], {
         proxy: World.proxyOf(used)
       })
       assert.containSubset(final, {

@@ -1,6 +1,7 @@
 /** Patches of tasks: made by real git, in directories of every kind, and applied to a copy of the initial state. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import { CommandTimedOut, ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { CommandTimedOut, ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result } from "effect"
 import {

@@ -1,9 +1,13 @@
 /** The task provider on an in-memory runner with a scripted model, for tests. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import type * as LlmObservation from "@cogni/sandbox-core/LlmObservation"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import * as RunStore from "@cogni/sandbox-core/RunStore"
+import type * as RunRecord from "@cogni/sandbox-core/RunRecord"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
@@ -33,7 +37,7 @@ export const program =
         ? Effect.as(io.stdout(patch), 0)
         : command(io)
 
-export const callOf = (name: string, input: unknown, id: string): ChatModel.ChatToolCall => ({
+export const callOf = (name: string, input: unknown, id: string): ChatMessage.ChatToolCall => ({
   id,
   name,
   arguments: JSON.stringify(input)
@@ -55,7 +59,7 @@ export interface TaskWorldOptions extends Partial<TaskGraphProvider.TaskGraphOpt
 /** A proxy with this traffic, which reports its observations after a delay. */
 export const proxyOf = (
   used: LlmTraffic,
-  observations: ReadonlyArray<LlmProxy.LlmObservation> = [],
+  observations: ReadonlyArray<LlmObservation.LlmObservation> = [],
   after: Duration.Input = 0
 ): Layer.Layer<LlmProxy.LlmProxy> =>
   Layer.effect(
@@ -79,7 +83,7 @@ export const proxyOf = (
 /** Requests to the model, and their endpoints. */
 export interface Heard {
   readonly requests: Array<ChatModel.ChatRequest>
-  readonly places: Array<ChatModel.ChatEndpoint>
+  readonly places: Array<ChatMessage.ChatEndpoint>
 }
 
 export const world = ({
@@ -97,7 +101,7 @@ export const world = ({
     heard.requests.push(request)
     heard.places.push(at)
     if (answer !== undefined) return answer()
-    return answers[heard.requests.length - 1] ?? ChatModel.failed("invalid_request", "the script is over")
+    return answers[heard.requests.length - 1] ?? ChatError.failed("invalid_request", "the script is over")
   })
   const layer = TaskGraphProvider.layer({ enabled: true, models: ["gpt"], ...options }).pipe(
     Layer.provide([
@@ -143,5 +147,5 @@ export const told = (request: GraphRunRequest = asked(), as: RunContext = GraphW
 
 export const recordOf = (
   as: RunContext = GraphWorld.context
-): Effect.Effect<RunStore.RunRecord | undefined, unknown, RunStore.RunStore> =>
+): Effect.Effect<RunRecord.RunRecord | undefined, unknown, RunStore.RunStore> =>
   RunStore.RunStore.use((store) => store.get(as.runId))

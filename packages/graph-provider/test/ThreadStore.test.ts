@@ -15,9 +15,9 @@ it.effect("frees a thread whose holder does not renew it", () =>
     const key = yield* Thread.keyOf(name)
     const first = { key, holder: "first" }
     yield* store.claim(name, first, 1)
-    yield* TestClock.adjust(`${ThreadStore.holdSeconds - 1} seconds`)
+    yield* TestClock.adjust(`${Thread.holdSeconds - 1} seconds`)
     yield* store.renew(first)
-    yield* TestClock.adjust(`${ThreadStore.holdSeconds - 1} seconds`)
+    yield* TestClock.adjust(`${Thread.holdSeconds - 1} seconds`)
     assert.strictEqual((yield* Effect.flip(store.claimKnown({ key, holder: "second" })))._tag, "ThreadBusy")
     yield* TestClock.adjust("1 seconds")
     yield* store.claimKnown({ key, holder: "second" })

@@ -12,6 +12,7 @@ import {
 import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
 import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
+import type * as OpenTurn from "@cogni/sandbox-graph-provider/threads/OpenTurn"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
@@ -69,7 +70,7 @@ const world = Effect.fnUntraced(function* (
     Effect.provideService(ThreadStore.ThreadStore, store),
     Effect.provideService(ThreadFiles.ThreadFiles, { ...files.service, ...how.disk?.(files.service) })
   )
-  const open = (asked: string, more: Partial<Threads.AskedTurn> = {}) =>
+  const open = (asked: string, more: Partial<OpenTurn.AskedTurn> = {}) =>
     threads.open({
       billingAccountId: "acct",
       threadId: "t",
@@ -79,7 +80,7 @@ const world = Effect.fnUntraced(function* (
       ...more
     })
   /** A whole turn. Returns what its agent received. */
-  const turn = (asked: string, more: Partial<Threads.AskedTurn> = {}) =>
+  const turn = (asked: string, more: Partial<OpenTurn.AskedTurn> = {}) =>
     Effect.scoped(
       Effect.gen(function* () {
         const opened = yield* open(asked, more)
@@ -97,7 +98,7 @@ const world = Effect.fnUntraced(function* (
 const keyOf = (threadId: string) =>
   Thread.keyOf({ billingAccountId: "acct", threadId: Thread.ThreadId.make(threadId) })
 
-const contents = ({ messages }: Threads.OpenTurn) => messages.map(({ content }) => content)
+const contents = ({ messages }: OpenTurn.OpenTurn) => messages.map(({ content }) => content)
 
 describe("a turn", () => {
   it.effect(

@@ -1,5 +1,5 @@
 /** The traffic of a run, for tests. */
-import type { LlmCall, LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 
 export const call = (over: Partial<LlmCall> = {}): LlmCall => ({
   at: "2026-01-01T00:00:00.000Z",

@@ -1,6 +1,6 @@
 /** Usage facts for the ledger, and the event that contains them. */
 import { assert, describe, it } from "@effect/vitest"
-import { LlmCall } from "@cogni/sandbox-core/RunResult"
+import { LlmCall } from "@cogni/sandbox-core/RunFigures"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as UsageFact from "../src/events/UsageFact.ts"

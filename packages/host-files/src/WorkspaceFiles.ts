@@ -1,7 +1,10 @@
 /** Files of a workspace on the host: read, written and removed through directories that are held open. */
-import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
+import { type Files } from "@cogni/sandbox-core/Executor"
+import { type FileEntry } from "@cogni/sandbox-core/ExecutorValues"
+import { fileEntry } from "@cogni/sandbox-core/ExecutorCommand"
+import { entriesMax, fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Duration, Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { constants, type Stats } from "node:fs"

@@ -6,11 +6,13 @@
  */
 import * as CallPace from "@cogni/sandbox-core/CallPace"
 import type { LlmAccount, LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
-import { InsufficientCredits, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import { InsufficientCredits, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import { Clock, Duration, Effect, Schedule, type Scope } from "effect"
-import * as AccountLimits from "./AccountLimits.ts"
-import { AccountReservations, type Reservation } from "./AccountReservations.ts"
+import type * as AccountLimits from "./AccountLimits.ts"
+import * as AccountDecision from "./AccountDecision.ts"
+import { AccountReservations } from "./AccountReservations.ts"
+import { type Reservation } from "./AccountReservation.ts"
 import { refusalOf } from "./internal/AccountRefusals.ts"
 import { type LedgerRefused, LedgerRunInUse, type LedgerUnavailable } from "./LedgerError.ts"
 import { keyOf, type RunKey } from "./LedgerRun.ts"
@@ -92,7 +94,7 @@ export interface AccountAdmission {
 export const make = Effect.fnUntraced(function* (
   options: AccountAdmissionOptions
 ): Effect.fn.Return<AccountAdmission, never, AccountReservations | Scope.Scope> {
-  const { estimateUsd = AccountLimits.estimateUsdDefault, owner } = options
+  const { estimateUsd = AccountDecision.estimateUsdDefault, owner } = options
   const isFree = options.isFree ?? (() => false)
   const reservations = yield* AccountReservations
   const paces = new Map<string, AccountPace>()
@@ -125,7 +127,7 @@ export const make = Effect.fnUntraced(function* (
         detail: `it has no credit for the ${estimate} US dollars that the run may spend`,
         remedy: "Add credit, or give the run a smaller cost budget (llm.budget.costUsdMax)"
       })
-    const isLimited = AccountLimits.limitsMoney(limit) || options.canPay !== undefined
+    const isLimited = AccountDecision.limitsMoney(limit) || options.canPay !== undefined
     return isLimited
       ? {
           limit,
@@ -190,7 +192,7 @@ export const make = Effect.fnUntraced(function* (
       const { now } = yield* lease
       if (isUnlimited(limit, amount)) return
       const standing = yield* Effect.mapError(reservations.standing(billingAccountId, now), unavailable)
-      const refusal = AccountLimits.decide(limit, standing, amount)
+      const refusal = AccountDecision.decide(limit, standing, amount)
       if (refusal !== undefined)
         return yield* refusalOf(refusal, { billingAccountId, now, hasBudget: hasBudget(llm) })
     }),

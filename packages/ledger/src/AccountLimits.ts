@@ -4,9 +4,8 @@
  */
 import * as Schema from "effect/Schema"
 import { callsPerMinuteMax } from "@cogni/sandbox-core/CallPace"
-import type { AccountStanding } from "./AccountStanding.ts"
 import { LedgerEntry } from "./LedgerEntry.ts"
-import * as Money from "./Money.ts"
+import * as MoneySums from "./MoneySums.ts"
 
 /** Highest amount of a limit, in US dollars. */
 const usdMax = 1e9
@@ -29,14 +28,11 @@ export const AccountLimit = Schema.Struct({
 
 export type AccountLimit = typeof AccountLimit.Type
 
-/** Reservation for a run without a cost budget, in US dollars, if nothing else is configured. */
-export const estimateUsdDefault = 1
-
 /** Limits of all accounts, as a file has them. */
 export const AccountLimits = Schema.Struct({
   /** Reservation for a run without a cost budget, which then is its budget, in US dollars (default 1). */
   estimateUsd: Schema.optionalKey(
-    Schema.Finite.check(Schema.isBetween({ minimum: 1e-6, maximum: Money.callUsdMax }))
+    Schema.Finite.check(Schema.isBetween({ minimum: 1e-6, maximum: MoneySums.callUsdMax }))
   ),
   /** Names of models, as the upstream has them, that need no credit. `*` stands for any characters. */
   freeModels: Schema.optionalKey(
@@ -74,51 +70,4 @@ const matches = ([first = "", ...rest]: ReadonlyArray<string>, text: string): bo
     from = at + part.length
   }
   return text.length - last.length >= from && text.endsWith(last)
-}
-
-/** Whether a limit is one of money. */
-export const limitsMoney = ({ dayUsdMax, monthUsdMax }: AccountLimit): boolean =>
-  dayUsdMax !== undefined || monthUsdMax !== undefined
-
-/** A limit of money that a run would break, with the figures behind it. */
-export interface MoneyRefusal {
-  readonly limit: "day" | "month"
-  readonly usdMax: number
-  readonly spent: Money.Pico
-  /** Reserved by other runs. */
-  readonly reserved: Money.Pico
-  /** Amount that this run would reserve. */
-  readonly asked: Money.Pico
-}
-
-/** The limit that a run would break, with the figures behind it. */
-export type AccountRefusal =
-  | { readonly limit: "runs"; readonly concurrentRunsMax: number; readonly runs: number }
-  | MoneyRefusal
-
-/** Whether a run may spend more than the whole limit: no wait would ever allow it. */
-export const exceedsWhole = ({ asked, usdMax }: Pick<MoneyRefusal, "asked" | "usdMax">): boolean =>
-  asked > Money.fromUsd(usdMax)
-
-/**
- * Decides whether an account may start a run that reserves an amount. Without an amount, as for free models, credit
- * does not matter. A limit that the run exceeds alone comes first, because waiting for any other does not help.
- */
-export const decide = (
-  { concurrentRunsMax, dayUsdMax, monthUsdMax }: AccountLimit,
-  { day, month, runs }: AccountStanding,
-  asked: Money.Pico | undefined
-): AccountRefusal | undefined => {
-  const ofMoney = (["day", "month"] as const).flatMap((limit): ReadonlyArray<MoneyRefusal> => {
-    const usdMax = { day: dayUsdMax, month: monthUsdMax }[limit]
-    const { reserved, spent } = { day, month }[limit]
-    return usdMax !== undefined && asked !== undefined && spent + reserved + asked > Money.fromUsd(usdMax)
-      ? [{ limit, usdMax, spent, reserved, asked }]
-      : []
-  })
-  const never = ofMoney.find(exceedsWhole)
-  if (never !== undefined) return never
-  return concurrentRunsMax !== undefined && runs >= concurrentRunsMax
-    ? { limit: "runs", concurrentRunsMax, runs }
-    : ofMoney[0]
 }

@@ -8,34 +8,15 @@
  * the end of the month in which the lease ended, because it is not known yet what it spent.
  */
 import { Context, Effect, Layer, Ref, Semaphore, Stream } from "effect"
-import * as AccountLimits from "./AccountLimits.ts"
+import * as AccountDecision from "./AccountDecision.ts"
 import * as AccountStanding from "./AccountStanding.ts"
 import { entries as ledgerEntries, Ledger } from "./Ledger.ts"
 import { type LedgerRefused, LedgerRunInUse, type LedgerUnavailable } from "./LedgerError.ts"
 import type { LedgerEntry } from "./LedgerEntry.ts"
 import { keyOf, type RunKey } from "./LedgerRun.ts"
-import * as Money from "./Money.ts"
-
-export interface Reservation {
-  readonly run: RunKey
-  readonly billingAccountId: string
-  /** Name of the process, unique among all hosts. */
-  readonly owner: string
-  readonly limit: AccountLimits.AccountLimit
-  /** Amount that the run may spend. Absent for free models: credit does not matter. */
-  readonly amount: Money.Pico | undefined
-  readonly now: string
-  readonly leaseUntil: string
-}
-
-/** Names a reservation to release: its run, its account, and the process that made it. */
-export type Release = Pick<Reservation, "billingAccountId" | "now" | "owner" | "run">
-
-/** Answer to a reservation. */
-export type Reserved =
-  /** With the number of processes that have open runs of the account, this one included. */
-  | { readonly _tag: "Reserved"; readonly processes: number }
-  | { readonly _tag: "Refused"; readonly refusal: AccountLimits.AccountRefusal }
+import type * as Money from "./Money.ts"
+import * as MoneySums from "./MoneySums.ts"
+import type { Reservation, Release, Reserved } from "./AccountReservation.ts"
 
 export class AccountReservations extends Context.Service<
   AccountReservations,
@@ -113,14 +94,14 @@ export const makeMemory = Effect.gen(function* () {
             return yield* new LedgerRunInUse({ runId: run.runId, attempt: run.attempt })
           const before = yield* standing(billingAccountId, now)
           if (found !== undefined) return { _tag: "Reserved", processes: before.processes } as const
-          const refusal = AccountLimits.decide(limit, before, amount)
+          const refusal = AccountDecision.decide(limit, before, amount)
           if (refusal !== undefined) return { _tag: "Refused", refusal } as const
           const row = {
             run,
             billingAccountId,
             owner,
             leaseUntil,
-            reserved: amount ?? Money.zero,
+            reserved: amount ?? MoneySums.zero,
             hasEnded: false
           }
           yield* Ref.update(rows, (all) => new Map(all).set(keyOf(run), row))
@@ -131,7 +112,7 @@ export const makeMemory = Effect.gen(function* () {
     release: ({ billingAccountId, now, owner, run }) =>
       oneAtATime(
         Ref.update(rows, (all) => {
-          const never = { run, billingAccountId, owner, leaseUntil: now, reserved: Money.zero }
+          const never = { run, billingAccountId, owner, leaseUntil: now, reserved: MoneySums.zero }
           const row = all.get(keyOf(run)) ?? never
           return row.owner === owner ? new Map(all).set(keyOf(run), { ...row, hasEnded: true }) : all
         })

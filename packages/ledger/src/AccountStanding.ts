@@ -7,6 +7,7 @@
  */
 import type { LedgerEntry } from "./LedgerEntry.ts"
 import * as Money from "./Money.ts"
+import * as MoneySums from "./MoneySums.ts"
 
 /** A part of an account's standing: of a day or a month. */
 export interface PeriodStanding {
@@ -110,4 +111,4 @@ const chargedTo = (entries: ReadonlyArray<Entry>, reserved: Money.Pico | undefin
   return amounts.includes(undefined) && reserved !== undefined && reserved > known ? reserved : known
 }
 
-const sum = (amounts: ReadonlyArray<Money.Pico>): Money.Pico => amounts.reduce(Money.add, Money.zero)
+const sum = (amounts: ReadonlyArray<Money.Pico>): Money.Pico => amounts.reduce(MoneySums.add, MoneySums.zero)

@@ -12,24 +12,7 @@ import { type KeyedRun, keyOf, type LedgerRun, type RunKey, type SettledRun } fr
 import { check, isSameRun, notACursor } from "./LedgerCheck.ts"
 import { type LedgerRefused, LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable } from "./LedgerError.ts"
 import * as LedgerTable from "./internal/LedgerTable.ts"
-
-/** Maximum number of runs in one answer of `openRuns` and of `keysDue`. */
-export const openRunsMax = 10_000
-
-export interface Appended {
-  /** Number of entries that this call stored, corrections included. */
-  readonly added: number
-  /** The stored entries whose key and revision were taken before. The given ones were not stored. */
-  readonly existing: ReadonlyArray<LedgerEntry>
-}
-
-export interface Settlement {
-  readonly run: RunKey
-  readonly entries: ReadonlyArray<LedgerEntry>
-  readonly closedAt: string
-  /** SHA-256 of the run's own key at the upstream, if it has one. */
-  readonly runKeyHash?: string | undefined
-}
+import { openRunsMax, type Appended, type Settlement } from "./LedgerRun.ts"
 
 export class Ledger extends Context.Service<
   Ledger,
@@ -103,7 +86,7 @@ export const entries = (
 /** Failure of an operation of a ledger in memory: before it takes effect, or only its answer is lost. */
 export type MemoryFault = "before" | "answer_lost" | undefined
 
-export interface MemoryOptions {
+interface MemoryOptions {
   /** Called for each operation. Default: nothing goes wrong. */
   readonly fault?: ((operation: keyof Ledger["Service"]) => MemoryFault) | undefined
 }

@@ -1,7 +1,9 @@
 /** Checks of the input, the same in every ledger. For implementations of the port. */
-import { describeIssue, issuesOf } from "@cogni/sandbox-core/SandboxSpec"
+import { describeIssue, issuesOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Effect, Equal, Schema, Struct } from "effect"
-import { Instant, LedgerEntry, normalized } from "./LedgerEntry.ts"
+import { LedgerEntry } from "./LedgerEntry.ts"
+import { normalized } from "./EntryKey.ts"
+import { Instant } from "./EntryFields.ts"
 import { LedgerRefused } from "./LedgerError.ts"
 import { Filter, PageRequest, SumsRequest } from "./LedgerQuery.ts"
 import { LedgerRun, type SettledRun } from "./LedgerRun.ts"

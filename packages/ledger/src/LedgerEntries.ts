@@ -8,9 +8,11 @@ import {
   type LlmCall,
   type LlmTraffic,
   type LlmUsage
-} from "@cogni/sandbox-core/RunResult"
+} from "@cogni/sandbox-core/RunFigures"
 import * as Struct from "effect/Struct"
-import { key, type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
+import { type LedgerEntry } from "./LedgerEntry.ts"
+import { key } from "./EntryKey.ts"
+import { reasons, unknownUnitId } from "./EntryFields.ts"
 import type { LedgerRun } from "./LedgerRun.ts"
 
 type Facts = Pick<LedgerEntry, "priceSource" | "state"> &

@@ -14,13 +14,13 @@ import {
   type LlmAdmissions,
   type LlmEndpoint,
   LlmProxy,
-  type LlmProxyCapabilities,
   type LlmProxyError,
   type LlmRequest
 } from "@cogni/sandbox-core/LlmProxy"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import { type LlmProxyCapabilities } from "@cogni/sandbox-core/LlmObservation"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Misconfigured, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Clock, Effect, Layer, Option, Schedule, type Scope, Semaphore } from "effect"
 import * as AccountAdmission from "./AccountAdmission.ts"

@@ -1,6 +1,7 @@
 /** Questions to a ledger: filters, pages and sums. */
 import * as Schema from "effect/Schema"
-import { Instant, LedgerEntry, State } from "./LedgerEntry.ts"
+import { LedgerEntry } from "./LedgerEntry.ts"
+import { Instant, State } from "./EntryFields.ts"
 import type * as Money from "./Money.ts"
 
 const {

@@ -5,12 +5,13 @@
  * make the same entries, and the ledger stores each once.
  */
 import type { CallsOf } from "@cogni/sandbox-core/AuditedCall"
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { Array, Clock, Data, Effect } from "effect"
 import { Ledger } from "./Ledger.ts"
 import * as LedgerEntries from "./LedgerEntries.ts"
 import type { LedgerRefused, LedgerRunUnknown, LedgerUnavailable } from "./LedgerError.ts"
-import { type LedgerEntry, reasons } from "./LedgerEntry.ts"
+import { type LedgerEntry } from "./LedgerEntry.ts"
+import { reasons } from "./EntryFields.ts"
 import { keyOf, type LedgerRun } from "./LedgerRun.ts"
 
 /** The audit of a run exists but cannot be read, so the run stays open. */

@@ -1,7 +1,8 @@
 /** A run in the ledger: who pays for it, and where a recovery finds what it used if its process dies. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as Schema from "effect/Schema"
-import { Instant, LedgerEntry } from "./LedgerEntry.ts"
+import { LedgerEntry } from "./LedgerEntry.ts"
+import { Instant } from "./EntryFields.ts"
 
 const { agentId, attempt, billingAccountId, graphId, userId, virtualKeyId } = LedgerEntry.fields
 
@@ -53,3 +54,21 @@ export interface KeyedRun extends SettledRun {
 
 export const isKeyed = (run: SettledRun): run is KeyedRun =>
   run.closedAt !== undefined && run.runKeyHash !== undefined
+
+/** Maximum number of runs in one answer of `openRuns` and of `keysDue`. */
+export const openRunsMax = 10_000
+
+export interface Appended {
+  /** Number of entries that this call stored, corrections included. */
+  readonly added: number
+  /** The stored entries whose key and revision were taken before. The given ones were not stored. */
+  readonly existing: ReadonlyArray<LedgerEntry>
+}
+
+export interface Settlement {
+  readonly run: RunKey
+  readonly entries: ReadonlyArray<LedgerEntry>
+  readonly closedAt: string
+  /** SHA-256 of the run's own key at the upstream, if it has one. */
+  readonly runKeyHash?: string | undefined
+}

@@ -12,9 +12,6 @@ export const Pico = Schema.BigInt.pipe(Schema.brand("@cogni/sandbox-ledger/Pico"
 
 export type Pico = typeof Pico.Type
 
-/** Maximum cost of one call, in US dollars, as the gateway accepts it. In pico-dollars it fits into 64 bits. */
-export const callUsdMax = 1_000_000
-
 /** Decimals of a dollar that are counted. */
 const decimals = 12
 
@@ -36,9 +33,6 @@ export const fromUsd = (usd: number): Pico => {
 /** Returns the number of dollars nearest to an amount. */
 export const toUsd = (pico: Pico): number => Number(format(pico))
 
-/** Rounds a number of dollars to the nearest pico-dollar. */
-export const rounded = (usd: number): number => toUsd(fromUsd(usd))
-
 /** Formats an amount exactly, in dollars, without an exponent: `0.000003075`. */
 export const format = (pico: Pico): string => {
   const sign = pico < 0n ? "-" : ""
@@ -48,7 +42,3 @@ export const format = (pico: Pico): string => {
     .replace(/0+$/u, "")
   return `${sign}${size / scale}${fraction === "" ? "" : `.${fraction}`}`
 }
-
-export const zero = Pico.make(0n)
-
-export const add = (a: Pico, b: Pico): Pico => Pico.make(a + b)

@@ -15,7 +15,9 @@ import * as ReconciliationMetrics from "./internal/ReconciliationMetrics.ts"
 import * as ReconciliationPass from "./internal/ReconciliationPass.ts"
 import { Ledger } from "./Ledger.ts"
 import type { LedgerRefused, LedgerUnavailable } from "./LedgerError.ts"
-import { key, type LedgerEntry, type State } from "./LedgerEntry.ts"
+import { type LedgerEntry } from "./LedgerEntry.ts"
+import { key } from "./EntryKey.ts"
+import { type State } from "./EntryFields.ts"
 import { isKeyed } from "./LedgerRun.ts"
 import { type Limits, limitsFor } from "./ReconciliationLimits.ts"
 import type { Report } from "./ReconciliationReport.ts"
@@ -37,7 +39,7 @@ export interface Scope {
   readonly countsForeign?: boolean | undefined
 }
 
-export interface Options {
+interface Options {
   readonly limits?: Limits | undefined
   readonly priceOf?: PriceOf | undefined
 }

@@ -8,7 +8,8 @@
 import * as DateTime from "effect/DateTime"
 import * as Option from "effect/Option"
 import { isEmptyFailure, isZero } from "./internal/RowFigures.ts"
-import { type LedgerEntry, reasons as runReasons, type State } from "./LedgerEntry.ts"
+import { type LedgerEntry } from "./LedgerEntry.ts"
+import { reasons as runReasons, type State } from "./EntryFields.ts"
 import type { SpendRow } from "./SpendRows.ts"
 
 /** Codes that reconciliation gives as the reason of a state. */

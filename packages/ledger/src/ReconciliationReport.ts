@@ -1,5 +1,6 @@
 /** Result of a pass of reconciliation. */
-import type { LedgerEntry, State } from "./LedgerEntry.ts"
+import type { LedgerEntry } from "./LedgerEntry.ts"
+import type { State } from "./EntryFields.ts"
 import type { SpendRowsUnavailable } from "./SpendRows.ts"
 
 /** Maximum number of findings in a report, and of warnings that a pass logs. */

@@ -11,9 +11,7 @@ import * as Ref from "effect/Ref"
 import * as Schema from "effect/Schema"
 import type { LedgerEntry } from "./LedgerEntry.ts"
 import * as Stream from "effect/Stream"
-
-/** Maximum characters of an ID or a name in a row. */
-export const rowTextCharactersMax = 512
+import { queryCallsMax, Window, CallKey, Text, Filter, keyHashPattern } from "./SpendFields.ts"
 
 /** Maximum tokens of a row. A larger figure is wrong, and its row is unreadable. */
 const rowTokensMax = 1_000_000_000
@@ -21,17 +19,15 @@ const rowTokensMax = 1_000_000_000
 /** Maximum cost of a row, in US dollars. A larger figure is wrong, and its row is unreadable. */
 const rowCostUsdMax = 1_000_000
 
-const Text = Schema.String.check(Schema.isMaxLength(rowTextCharactersMax))
-
 const Tokens = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: rowTokensMax }))
 
 /** Names that the host sent with the call, as the upstream recorded them. */
-export const SpendMetadata = Schema.Struct({
+const SpendMetadata = Schema.Struct({
   runId: Schema.optionalKey(Text),
   attempt: Schema.optionalKey(Schema.Int)
 })
 
-export type SpendMetadata = typeof SpendMetadata.Type
+type SpendMetadata = typeof SpendMetadata.Type
 
 /** One row of an upstream. An absent figure is unknown, never 0. */
 export const SpendRow = Schema.Struct({
@@ -64,39 +60,6 @@ export const SpendRow = Schema.Struct({
 
 export type SpendRow = typeof SpendRow.Type
 
-/** Maximum calls of one query. */
-export const queryCallsMax = 500
-
-/** Printable ASCII, so that no upstream reads it as another text. */
-const filterPattern = /^[\x21-\x7e](?:[\x20-\x7e]{0,510}[\x21-\x7e])?$/u
-
-const Filter = Schema.String.check(Schema.isPattern(filterPattern))
-
-/**
- * Returns whether rows can be asked for by this text: an account, or the upstream's ID of a call. Every call can be
- * asked for by the host's ID.
- */
-export const isFilter = (text: string | undefined): text is string =>
-  text !== undefined && filterPattern.test(text)
-
-const keyHashPattern = /^[0-9a-f]{64}$/u
-
-/** Returns whether rows can be asked for by this key. */
-export const isKeyFilter = (runKeyHash: string | undefined): runKeyHash is string =>
-  runKeyHash !== undefined && keyHashPattern.test(runKeyHash)
-
-const Instant = Schema.String.check(Schema.isPattern(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/u))
-
-/** A span of time by the upstream's clock: ISO 8601, in UTC. */
-export const Window = Schema.Struct({ from: Instant, to: Instant })
-
-export type Window = typeof Window.Type
-
-/** A call to look up: by the host's ID, and by the upstream's own if the upstream ignores the host's. */
-export const CallKey = Schema.Struct({ callId: Filter, upstreamCallId: Schema.optionalKey(Filter) })
-
-export type CallKey = typeof CallKey.Type
-
 /** A query for rows. Each variant has a filter that cannot be empty. */
 export const SpendQuery = Schema.Union([
   Schema.TaggedStruct("Calls", {
@@ -112,7 +75,7 @@ export const SpendQuery = Schema.Union([
 export type SpendQuery = typeof SpendQuery.Type
 
 /** Why rows could not be read. */
-export const SpendRowsProblem = Schema.Literals([
+const SpendRowsProblem = Schema.Literals([
   "unreachable",
   "timed_out",
   "unavailable",
@@ -124,7 +87,7 @@ export const SpendRowsProblem = Schema.Literals([
   "invalid_query"
 ])
 
-export type SpendRowsProblem = typeof SpendRowsProblem.Type
+type SpendRowsProblem = typeof SpendRowsProblem.Type
 
 const retryable: ReadonlySet<SpendRowsProblem> = new Set(["unreachable", "timed_out", "unavailable"])
 

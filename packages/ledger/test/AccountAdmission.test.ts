@@ -2,21 +2,16 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as CallPace from "@cogni/sandbox-core/CallPace"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import type * as LlmObservation from "@cogni/sandbox-core/LlmObservation"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import {
-  AccountAdmission,
-  AccountLimits,
-  AccountReservations,
-  Ledger,
-  LedgerLlmProxy,
-  Money
-} from "@cogni/sandbox-ledger"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
+import { AccountLimits, AccountReservations, Ledger, LedgerLlmProxy, Money } from "@cogni/sandbox-ledger"
+import * as AccountAdmission from "@cogni/sandbox-ledger/AccountAdmission"
 import { LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as Await from "../../../test/harness/Await.ts"
-import * as LedgerContract from "../src/testing/LedgerContract.ts"
+import * as LedgerSamples from "../src/testing/LedgerSamples.ts"
 
 const idOf = (index: number) => RunId.RunId.make(`run-${String(index).padStart(8, "0")}`)
 
@@ -36,7 +31,7 @@ const start = Effect.fnUntraced(function* (
   limits: AccountLimits.AccountLimits,
   options: Partial<AccountAdmission.AccountAdmissionOptions> & {
     readonly proxy?: Partial<LedgerLlmProxy.LedgerLlmProxyOptions>
-    readonly capabilities?: Partial<LlmProxy.LlmProxyCapabilities>
+    readonly capabilities?: Partial<LlmObservation.LlmProxyCapabilities>
   } = {}
 ) {
   const failing = new Set<string>()
@@ -129,7 +124,7 @@ const die = Effect.fnUntraced(function* (
   index: number,
   billingAccountId = "acct"
 ) {
-  const run = LedgerContract.runOf(idOf(index), { billingAccountId, owner: "boot/2/2" })
+  const run = LedgerSamples.runOf(idOf(index), { billingAccountId, owner: "boot/2/2" })
   yield* reservations.reserve({
     run,
     billingAccountId,

@@ -1,6 +1,7 @@
 /** Limits of accounts: which apply, which models are free, and what they decide. */
 import { assert, describe, it } from "@effect/vitest"
 import { AccountLimits, Money } from "@cogni/sandbox-ledger"
+import * as AccountDecision from "@cogni/sandbox-ledger/AccountDecision"
 import { Schema } from "effect"
 import { type AccountStanding, periodsOf } from "../src/AccountStanding.ts"
 
@@ -42,7 +43,7 @@ describe("AccountLimits", () => {
 
   it("forbid what would exceed them, with the first limit that does", () => {
     const decide = (limit: AccountLimits.AccountLimit, so: AccountStanding, usd: number | undefined) =>
-      AccountLimits.decide(limit, so, usd === undefined ? undefined : Money.fromUsd(usd))?.limit
+      AccountDecision.decide(limit, so, usd === undefined ? undefined : Money.fromUsd(usd))?.limit
     const all = { concurrentRunsMax: 2, dayUsdMax: 1, monthUsdMax: 1 }
     assert.isUndefined(decide({}, standing(1e6, 1e6, 1e6), 1))
     assert.strictEqual(decide(all, standing(9, 9, 2), undefined), "runs")

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { AccountReservations, Ledger } from "@cogni/sandbox-ledger"
 import { AccountContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../src/testing/LedgerSamples.ts"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 
 AccountContract.suite(
@@ -30,7 +31,7 @@ describe("AccountReservations", () => {
           )
       })
       const reservations = yield* Effect.provideService(AccountReservations.makeMemory, Ledger.Ledger, held)
-      const reservation = AccountContract.reservationOf("run-00000001", 1, {})
+      const reservation = LedgerSamples.reservationOf("run-00000001", 1, {})
       const reserving = yield* Effect.forkChild(reservations.reserve(reservation))
       yield* Deferred.await(reached)
       const releasing = yield* Effect.forkChild(reservations.release(reservation), {
@@ -39,7 +40,7 @@ describe("AccountReservations", () => {
       yield* Deferred.succeed(gate, undefined)
       yield* Fiber.join(reserving)
       yield* Fiber.join(releasing)
-      assert.strictEqual((yield* reservations.standing("account-1", AccountContract.now)).runs, 0)
+      assert.strictEqual((yield* reservations.standing("account-1", LedgerSamples.now)).runs, 0)
     })
   )
 })

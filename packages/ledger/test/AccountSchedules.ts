@@ -6,16 +6,12 @@
  * its limit, except what became known after its run was settled.
  */
 import { assert } from "@effect/vitest"
-import {
-  type AccountReservations,
-  type Ledger,
-  type LedgerEntry,
-  type LedgerRun,
-  Money
-} from "@cogni/sandbox-ledger"
+import { type AccountReservations, type Ledger, type LedgerEntry, Money } from "@cogni/sandbox-ledger"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
+import type * as LedgerRun from "@cogni/sandbox-ledger/LedgerRun"
 import { LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { Effect, Schema } from "effect"
-import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
+import { entryOf, runOf } from "../src/testing/LedgerSamples.ts"
 
 export const Seeds = Schema.Array(
   Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 0xffff_ffff }))
@@ -228,13 +224,16 @@ export const play = Effect.fnUntraced(function* (
       assert.isAtMost(known, usdMax + 1e-6, `the ${period} is exceeded`)
       const { reserved, spent } = standing[period]
       const settled = current.filter(({ life }) => life.isSettled)
-      const exact = settled.reduce((sum, { call }) => Money.add(sum, dollars(call.usd)), Money.zero)
+      const exact = settled.reduce((sum, { call }) => MoneySums.add(sum, dollars(call.usd)), MoneySums.zero)
       // A settlement whose answer was lost counts already.
       const pending = current.filter(({ life }) => !life.isSettled)
-      const most = pending.reduce((sum, { call }) => Money.add(sum, dollars(call.usd)), exact)
+      const most = pending.reduce((sum, { call }) => MoneySums.add(sum, dollars(call.usd)), exact)
       assert.isTrue(spent >= exact && spent <= most, `${period}: ${spent} is not from ${exact} to ${most}`)
       const unsettled = lives.filter((life) => !life.isSettled)
-      const all = unsettled.reduce((sum, { reserved: usd }) => Money.add(sum, dollars(usd)), Money.zero)
+      const all = unsettled.reduce(
+        (sum, { reserved: usd }) => MoneySums.add(sum, dollars(usd)),
+        MoneySums.zero
+      )
       assert.isTrue(reserved <= all, "no more is reserved than by runs that are not settled")
     }
     const live = lives.filter((life) => life.isOpen && !life.hasEnded && !isDead(life))

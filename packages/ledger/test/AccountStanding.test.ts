@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Money } from "@cogni/sandbox-ledger"
 import { Schema } from "effect"
 import * as AccountStanding from "../src/AccountStanding.ts"
-import { entryOf } from "../src/testing/LedgerContract.ts"
+import { entryOf } from "../src/testing/LedgerSamples.ts"
 
 const dayMillis = 86_400_000
 

@@ -4,7 +4,7 @@ import type { AuditedCall } from "@cogni/sandbox-core/AuditedCall"
 import { LedgerEntry as Entry } from "@cogni/sandbox-ledger"
 import { Schema } from "effect"
 import * as LedgerEntries from "../src/LedgerEntries.ts"
-import { runOf } from "../src/testing/LedgerContract.ts"
+import { runOf } from "../src/testing/LedgerSamples.ts"
 
 const run = runOf("run-00000001", { userId: "u", agentId: "pi" })
 const now = "2026-01-31T11:00:00.000Z"

@@ -1,7 +1,7 @@
 /** The wrapper around a proxy: every run is entered before it starts, and settled on every path. */
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Ledger, LedgerLlmProxy } from "@cogni/sandbox-ledger"

@@ -7,10 +7,15 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import type { AuditedCall } from "@cogni/sandbox-core/AuditedCall"
-import { Ledger, LedgerEntry, type LedgerRun, Money } from "@cogni/sandbox-ledger"
+import type { LedgerEntry } from "@cogni/sandbox-ledger"
+import { Ledger, Money } from "@cogni/sandbox-ledger"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
+import * as EntryKey from "@cogni/sandbox-ledger/EntryKey"
+import * as EntryFields from "@cogni/sandbox-ledger/EntryFields"
+import type * as LedgerRun from "@cogni/sandbox-ledger/LedgerRun"
 import { Effect, Fiber, Schema } from "effect"
 import * as LedgerRecovery from "../src/LedgerRecovery.ts"
-import { runOf } from "../src/testing/LedgerContract.ts"
+import { runOf } from "../src/testing/LedgerSamples.ts"
 
 /** Weighted: without calls that start, nothing can be lost. */
 const kinds = [
@@ -237,8 +242,8 @@ const expectedOf =
   ({ audit, diedAfterRecovery, run }: Life) =>
     audit.map(({ callId, usage }) => {
       const key = `${run.runId}/0/${callId}`
-      const cost = Money.rounded(usage?.costUsd ?? 0)
-      const isEstimated = diedAfterRecovery && found.get(key)?.reason === LedgerEntry.reasons.callOpen
+      const cost = MoneySums.rounded(usage?.costUsd ?? 0)
+      const isEstimated = diedAfterRecovery && found.get(key)?.reason === EntryFields.reasons.callOpen
       return [key, isEstimated ? reserved.costUsd : cost]
     })
 
@@ -251,14 +256,14 @@ describe("LedgerRecovery", () => {
         const { ledger, lives } = yield* play([...beginning, ...seeds.map(stepOf)])
         const { entries } = yield* ledger.list({})
         assert.sameDeepMembers(
-          entries.map((entry) => [LedgerEntry.key(entry), entry.costUsd]),
-          lives.flatMap(expectedOf(new Map(entries.map((entry) => [LedgerEntry.key(entry), entry]))))
+          entries.map((entry) => [EntryKey.key(entry), entry.costUsd]),
+          lives.flatMap(expectedOf(new Map(entries.map((entry) => [EntryKey.key(entry), entry]))))
         )
         assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
         const { sums } = yield* ledger.sums({ by: "total" })
         const expected = entries.reduce(
-          (sum, { costUsd = 0 }) => Money.add(sum, Money.fromUsd(costUsd)),
-          Money.zero
+          (sum, { costUsd = 0 }) => MoneySums.add(sum, Money.fromUsd(costUsd)),
+          MoneySums.zero
         )
         assert.strictEqual(sums[0]?.cost ?? 0n, expected)
         assert.strictEqual(sums[0]?.calls ?? 0, entries.length)

@@ -4,7 +4,7 @@ import { Ledger, Reconciler, SpendRows } from "@cogni/sandbox-ledger"
 import { Effect, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as RunKeyRows from "../src/internal/RunKeyRows.ts"
-import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
+import { entryOf, runOf } from "../src/testing/LedgerSamples.ts"
 import { entry, key, limits, row, setUp, unavailable } from "./ReconcilerSetUp.ts"
 
 /** Recorded so long ago that its row would be late. */

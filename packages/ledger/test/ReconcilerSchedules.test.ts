@@ -14,9 +14,11 @@ import {
   ReconciliationLimits,
   SpendRows
 } from "@cogni/sandbox-ledger"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
+import type * as EntryFields from "@cogni/sandbox-ledger/EntryFields"
 import { Effect, Fiber, Logger, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
+import { entryOf, runOf } from "../src/testing/LedgerSamples.ts"
 
 const calls = 12
 const key = "a".repeat(64)
@@ -61,7 +63,7 @@ const runs = [runOf("run-0000000a"), runOf("run-0000000b")]
 /** Keys that the upstream issued for the runs. The second run uses the shared one. */
 const runKeys = [key, undefined]
 
-const costOf = (index: number) => Money.rounded((index + 1) * 0.001)
+const costOf = (index: number) => MoneySums.rounded((index + 1) * 0.001)
 
 const entryFor = (kind: Kind, index: number): LedgerEntry.LedgerEntry => {
   const run = runs[index % 2]!
@@ -103,7 +105,7 @@ const rowsFor = (kind: Kind, index: number): ReadonlyArray<SpendRows.SpendRow> =
   return kind === "doubled" ? [row, { ...row, rowId: `again-${index}` }] : [row]
 }
 
-const verdictOf: Readonly<Record<Kind, readonly [LedgerEntry.State, string | undefined]>> = {
+const verdictOf: Readonly<Record<Kind, readonly [EntryFields.State, string | undefined]>> = {
   agrees: ["matched", undefined],
   costs_more: ["drifted", "cost_differs"],
   unknown_cost: ["matched", "figures_from_row"],
@@ -195,7 +197,7 @@ describe("Reconciler schedules", () => {
         const { sums } = yield* ledger.sums({ by: "total" })
         assert.strictEqual(
           sums[0]?.cost,
-          kinds.reduce((sum, _, index) => Money.add(sum, Money.fromUsd(costOf(index))), Money.zero)
+          kinds.reduce((sum, _, index) => MoneySums.add(sum, Money.fromUsd(costOf(index))), MoneySums.zero)
         )
         // A state is never left for one that was known before, so revisions stay few.
         const all = yield* ledger.list({ revisions: "all" })

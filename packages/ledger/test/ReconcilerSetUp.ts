@@ -2,7 +2,7 @@
 import { Ledger, type LedgerEntry, Reconciler, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
+import { entryOf, runOf } from "../src/testing/LedgerSamples.ts"
 
 export const key = "a".repeat(64)
 export const run = "run-00000001"

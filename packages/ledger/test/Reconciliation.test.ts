@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { LedgerEntry, ReconciliationLimits, type SpendRows } from "@cogni/sandbox-ledger"
+import type * as EntryFields from "@cogni/sandbox-ledger/EntryFields"
 import { Schema } from "effect"
 import * as Reconciliation from "../src/Reconciliation.ts"
-import { entryOf } from "../src/testing/LedgerContract.ts"
+import { entryOf } from "../src/testing/LedgerSamples.ts"
 
 const rules = ReconciliationLimits.limitsFor()
 const key = "a".repeat(64)
@@ -52,7 +53,7 @@ describe("Reconciliation", () => {
       title: string,
       of: LedgerEntry.LedgerEntry,
       rows: ReadonlyArray<SpendRows.SpendRow>,
-      expected: readonly [LedgerEntry.State, Reconciliation.ReconciliationReason | undefined] | undefined
+      expected: readonly [EntryFields.State, Reconciliation.ReconciliationReason | undefined] | undefined
     ]
   > = [
     ["a row that agrees is matched", entry(), [row()], ["matched", undefined]],

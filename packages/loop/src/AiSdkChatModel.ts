@@ -5,15 +5,9 @@
  * retries. No key is held or sent; the run's proxy adds it behind the socket.
  */
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible"
-import {
-  ChatModel,
-  type ChatEndpoint,
-  type ChatFinish,
-  type ChatMessage,
-  type ChatModelFailed,
-  type ChatPart,
-  type ChatRequest
-} from "./ChatModel.ts"
+import { ChatModel, type ChatRequest } from "./ChatModel.ts"
+import { type ChatEndpoint, type ChatFinish, type ChatMessage, type ChatPart } from "./ChatMessage.ts"
+import { type ChatModelFailed } from "./ChatError.ts"
 import { Clock, Effect, Layer, Stream } from "effect"
 import * as ChatErrors from "./internal/ChatErrors.ts"
 import * as HostFetch from "./internal/HostFetch.ts"

@@ -13,7 +13,7 @@ import type { Tool } from "./Tool.ts"
 import type { ToolOverrides, ToolProfile, UnknownTools } from "./ToolProfile.ts"
 import * as ToolRegistry from "./ToolRegistry.ts"
 
-export interface ExecutorToolsOptions extends ShellTools.ShellToolsOptions, FileTools.FileToolsOptions {
+interface ExecutorToolsOptions extends ShellTools.ShellToolsOptions, FileTools.FileToolsOptions {
   /** Background processes of this executor (default: none, and no `process.*` tools). */
   readonly processes?: ProcessTable.ProcessTable | undefined
 }
@@ -27,7 +27,7 @@ export const make = (
   ...FileTools.make(executor, options)
 ]
 
-export interface SessionToolsOptions extends Omit<ExecutorToolsOptions, "processes"> {
+interface SessionToolsOptions extends Omit<ExecutorToolsOptions, "processes"> {
   readonly profile: ToolProfile
   readonly overrides?: ToolOverrides | undefined
   /** Further tools of the session, which its profile must allow too. */

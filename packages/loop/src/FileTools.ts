@@ -4,7 +4,8 @@
  * If the executor refuses a path (outside the workspace, a FIFO, a device, too large), the model learns what to do
  * instead. A binary file is reported as such, and its content is not returned.
  */
-import { type Executor, FileType } from "@cogni/sandbox-core/Executor"
+import { type Executor } from "@cogni/sandbox-core/Executor"
+import { FileType } from "@cogni/sandbox-core/ExecutorValues"
 import { Effect, Schema } from "effect"
 import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
@@ -21,7 +22,7 @@ export interface FileToolsOptions extends ToolPath.PlaceOptions {
 }
 
 /** Result of `file.read`. */
-export const FileText = Schema.Struct({
+const FileText = Schema.Struct({
   path: Schema.String,
   /** Empty if the file is binary. */
   text: Schema.String,

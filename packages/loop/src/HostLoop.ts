@@ -12,31 +12,21 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { type Cause, Clock, Duration, Effect, Queue, Stream } from "effect"
 import * as ChatModel from "./ChatModel.ts"
+import type * as ChatMessage from "./ChatMessage.ts"
 import * as ExecutorTools from "./ExecutorTools.ts"
 import * as LoopCall from "./internal/LoopCall.ts"
-import type { LoopEnd, LoopEvent, LoopVerdict, Tell } from "./internal/LoopEvent.ts"
-import { defaultLimits, type LoopLimits } from "./internal/LoopLimits.ts"
+import type { LoopEnd, LoopEvent, LoopVerdict, Tell } from "./LoopEvent.ts"
+import { defaultLimits, type LoopLimits } from "./LoopLimits.ts"
 import * as LoopStep from "./internal/LoopStep.ts"
 import * as LoopTalk from "./internal/LoopTalk.ts"
 import type { Tool, ToolSession } from "./Tool.ts"
 import * as ToolSet from "./ToolSet.ts"
 
-export type {
-  LoopEnd,
-  LoopEvent,
-  LoopOutcome,
-  LoopProgress,
-  LoopUsage,
-  LoopVerdict,
-  Tell
-} from "./internal/LoopEvent.ts"
-export { defaultLimits, type LoopLimits } from "./internal/LoopLimits.ts"
-
 export interface LoopOptions {
-  readonly at: ChatModel.ChatEndpoint
+  readonly at: ChatMessage.ChatEndpoint
   readonly model: string
   /** The conversation so far; the last message is the question. */
-  readonly messages: ReadonlyArray<ChatModel.ChatMessage>
+  readonly messages: ReadonlyArray<ChatMessage.ChatMessage>
   readonly tools: ReadonlyArray<Tool>
   /** Identity under which tools are called (default: the account `local`, with a new run ID). */
   readonly session?: ToolSession | undefined
@@ -45,7 +35,7 @@ export interface LoopOptions {
   readonly ended?: Effect.Effect<never, SandboxError> | undefined
 }
 
-export interface ExecutorToolOptions {
+interface ExecutorToolOptions {
   /** Maximum and default time limit of one command (default 120). */
   readonly commandSecondsMax?: number | undefined
   /** Start directory of commands, and base of relative paths, inside the workspace (default: the workspace). */

@@ -13,6 +13,7 @@ import * as Json from "./internal/Json.ts"
 import type * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 import * as ToolSet from "./ToolSet.ts"
+import { callsMax, lineBytesMax, batchMax } from "./internal/McpLimits.ts"
 
 /** The SDK's `Transport`, by structure. */
 export interface McpTransport {
@@ -43,15 +44,6 @@ export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
     return `the MCP connection ${this.detail}. ${this.remedy}`
   }
 }
-
-/** Concurrent calls; others wait. */
-export const callsMax = 16
-
-/** Longest message: it has room for the largest file that can be written, as JSON. */
-export const lineBytesMax = 64 * 1024 * 1024
-
-/** Messages in one HTTP request. */
-export const batchMax = 8
 
 /**
  * Serves a transport until the scope closes. The returned effect settles when the client has closed it.

@@ -11,13 +11,13 @@ import type { ToolRegistry } from "./ToolRegistry.ts"
 import * as ToolSet from "./ToolSet.ts"
 
 /** A tool call in a model's message; `arguments` is JSON text. */
-export interface ChatToolCall {
+interface ChatToolCall {
   readonly id: string
   readonly function: { readonly name: string; readonly arguments: string }
 }
 
 /** An item of type `function_call`. */
-export interface ResponsesToolCall {
+interface ResponsesToolCall {
   readonly call_id: string
   readonly name: string
   readonly arguments: string

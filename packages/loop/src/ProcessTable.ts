@@ -5,7 +5,8 @@
  * bounded time, because it is read at `readBytesPerSecondMax` at most: a process that writes more has to wait. Ended
  * processes are kept for a while, so that their exit code and log remain available.
  */
-import type { Executor, RunningCommand, SignalName, SpawnOptions } from "@cogni/sandbox-core/Executor"
+import type { Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
+import type { SignalName, SpawnOptions } from "@cogni/sandbox-core/ExecutorValues"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Deferred, Duration, Effect, Exit, Schema, Scope, Stream } from "effect"
 import * as Excerpt from "./Excerpt.ts"
@@ -21,7 +22,7 @@ export class UnknownProcess extends Schema.TaggedError<UnknownProcess>()("Unknow
 }
 
 /** A process was not started. */
-export class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("ProcessRefused", {
+class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("ProcessRefused", {
   detail: Schema.String,
   remedy: Schema.String
 }) {
@@ -41,7 +42,7 @@ export interface ProcessTableOptions {
   readonly readBytesPerSecondMax?: number | undefined
 }
 
-export interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirectory"> {
+interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirectory"> {
   readonly command: string
   /** A label for people; it does not identify the process. */
   readonly name?: string | undefined
@@ -71,7 +72,7 @@ export type Process = typeof Process.Type
 type ProcessEnd = Pick<Process, "endedAt" | "error" | "exitCode" | "signal">
 
 /** The end of a process's output, both channels in order of arrival. */
-export interface ProcessLog {
+interface ProcessLog {
   readonly process: Process
   readonly text: string
   /** Requested bytes that are not in `text`: no longer kept, or over its limit. */

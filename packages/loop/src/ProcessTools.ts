@@ -5,7 +5,7 @@
  * process that has ended is a result in every tool.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import { SignalName } from "@cogni/sandbox-core/Executor"
+import { SignalName } from "@cogni/sandbox-core/ExecutorValues"
 import { Effect, Schema } from "effect"
 import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
@@ -14,7 +14,7 @@ import * as ToolPath from "./internal/ToolPath.ts"
 import { Process, type ProcessTable, type UnknownProcess } from "./ProcessTable.ts"
 import * as Tool from "./Tool.ts"
 
-export interface ProcessToolsOptions extends ToolPath.PlaceOptions {}
+interface ProcessToolsOptions extends ToolPath.PlaceOptions {}
 
 const { workingDirectory: _, ...said } = Process.fields
 
@@ -27,7 +27,7 @@ const wireNames = {
 } as const
 
 /** State of a process in results. Long commands are shortened. */
-export const ProcessState = Schema.Struct(said).pipe(Schema.encodeKeys(wireNames))
+const ProcessState = Schema.Struct(said).pipe(Schema.encodeKeys(wireNames))
 
 const ProcessOutput = Schema.Struct({
   ...said,

@@ -6,9 +6,11 @@
  * result too, with `error`. A call fails with `validation` if the command cannot be started as requested, and with
  * `unavailable` if the sandbox has ended.
  */
-import { type Executor, killGraceSeconds, type RunningCommand } from "@cogni/sandbox-core/Executor"
+import { type Executor, type RunningCommand } from "@cogni/sandbox-core/Executor"
+import { killGraceSeconds } from "@cogni/sandbox-core/ExecutorLimits"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
-import { OutputLimitExceeded, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { OutputLimitExceeded } from "@cogni/sandbox-core/SandboxReason"
 import { Duration, Effect, Fiber, Option, Schema, Stream } from "effect"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as Excerpt from "./Excerpt.ts"
@@ -26,7 +28,7 @@ export interface ShellToolsOptions extends ToolPath.PlaceOptions {
 }
 
 /** Result of `shell.exec`. */
-export const ShellResult = Schema.Struct({
+const ShellResult = Schema.Struct({
   /** As in a shell: 128 plus the signal's number if a signal ended it. `null` if the sandbox ended it. */
   exit_code: Schema.NullOr(Schema.Int),
   signal: Schema.optionalKey(Schema.String),
@@ -42,7 +44,7 @@ export const ShellResult = Schema.Struct({
   error: Schema.optionalKey(Schema.Struct({ code: ToolFault.LimitCode, message: Schema.String }))
 })
 
-export type ShellResult = typeof ShellResult.Type
+type ShellResult = typeof ShellResult.Type
 
 export const make = (executor: Executor, options: ShellToolsOptions = {}): ReadonlyArray<Tool.Tool> => {
   const { outputBytesMax = 30_000, outputReadBytesMax = 64 * 1024 * 1024, timeoutSecondsMax = 600 } = options

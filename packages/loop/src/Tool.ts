@@ -11,7 +11,7 @@ import * as Excerpt from "./Excerpt.ts"
 import * as InputSchema from "./internal/InputSchema.ts"
 import * as ToolNameProblem from "./internal/ToolNameProblem.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 
 /** Effect class of a tool: what its calls can change. */

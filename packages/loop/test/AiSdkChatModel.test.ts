@@ -1,5 +1,6 @@
 import * as Await from "../../../test/harness/Await.ts"
 import type * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Result, Stream } from "effect"
@@ -29,7 +30,7 @@ const request: ChatModel.ChatRequest = {
   ]
 }
 
-const ask = (at: ChatModel.ChatEndpoint, options?: AiSdkChatModel.AiSdkChatModelOptions) =>
+const ask = (at: ChatMessage.ChatEndpoint, options?: AiSdkChatModel.AiSdkChatModelOptions) =>
   AiSdkChatModel.make(options).stream(request, at)
 
 const heardFrom = (answer: ModelServer.Answer, options?: AiSdkChatModel.AiSdkChatModelOptions) =>

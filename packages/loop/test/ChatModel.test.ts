@@ -1,21 +1,24 @@
 import { ChatModel } from "@cogni/sandbox-loop"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
+import * as ChatBounds from "../src/internal/ChatBounds.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Result, Stream } from "effect"
 import { TestClock } from "effect/testing"
 
-const limits: ChatModel.ChatLimits = { answerBytesMax: 10, toolCallsMax: 2, callSecondsMax: 5 }
+const limits: ChatBounds.ChatLimits = { answerBytesMax: 10, toolCallsMax: 2, callSecondsMax: 5 }
 
-const heard = (parts: ReadonlyArray<ChatModel.ChatPart>) =>
-  Effect.result(Stream.runCollect(ChatModel.bounded(Stream.fromIterable(parts), limits)))
+const heard = (parts: ReadonlyArray<ChatMessage.ChatPart>) =>
+  Effect.result(Stream.runCollect(ChatBounds.bounded(Stream.fromIterable(parts), limits)))
 
-const codeOf = <A>(result: Result.Result<A, ChatModel.ChatModelFailed>) =>
+const codeOf = <A>(result: Result.Result<A, ChatError.ChatModelFailed>) =>
   Result.isFailure(result) ? result.failure.code : "none"
 
-const call = (id: string): ChatModel.ChatPart => ({ type: "tool_call", id, name: "t", arguments: "" })
-const text = (delta: string): ChatModel.ChatPart => ({ type: "text_delta", delta })
-const stop: ChatModel.ChatPart = { type: "finish", reason: "stop" }
+const call = (id: string): ChatMessage.ChatPart => ({ type: "tool_call", id, name: "t", arguments: "" })
+const text = (delta: string): ChatMessage.ChatPart => ({ type: "text_delta", delta })
+const stop: ChatMessage.ChatPart = { type: "finish", reason: "stop" }
 
-describe("ChatModel.bounded", () => {
+describe("ChatBounds.bounded", () => {
   it.effect("passes an answer that is exactly at its limits", () =>
     Effect.gen(function* () {
       const parts = [text("éé"), text("abcdef"), stop]
@@ -49,7 +52,9 @@ describe("ChatModel.bounded", () => {
   it.effect("ends an answer that is not complete in time", () =>
     Effect.gen(function* () {
       const slow = Stream.concat(Stream.make(text("a")), Stream.never)
-      const fiber = yield* Effect.forkChild(Effect.result(Stream.runCollect(ChatModel.bounded(slow, limits))))
+      const fiber = yield* Effect.forkChild(
+        Effect.result(Stream.runCollect(ChatBounds.bounded(slow, limits)))
+      )
       yield* TestClock.adjust("4999 millis")
       assert.isUndefined(fiber.pollUnsafe())
       yield* TestClock.adjust("1 millis")
@@ -60,16 +65,16 @@ describe("ChatModel.bounded", () => {
 
 describe("ChatModelFailed", () => {
   it("has a cause and a remedy, whatever the upstream wrote", () => {
-    const error = ChatModel.failed("rate_limit", `too \u001B[31mfast\r\n${"x".repeat(10_000)}`, {
+    const error = ChatError.failed("rate_limit", `too \u001B[31mfast\r\n${"x".repeat(10_000)}`, {
       status: 429
     })
     assert.include(error.message, "the model failed: too [31mfast xxx")
     assert.include(error.message, "(rate_limit). Wait a moment, then try again")
-    assert.isAtMost(error.detail.length, ChatModel.detailCharsMax)
+    assert.isAtMost(error.detail.length, ChatError.detailCharsMax)
   })
 
   it("is retryable only if waiting helps", () => {
-    const may = ChatModel.ChatErrorCode.literals.filter((code) => ChatModel.failed(code, "x").isRetryable)
+    const may = ChatError.ChatErrorCode.literals.filter((code) => ChatError.failed(code, "x").isRetryable)
     assert.deepStrictEqual(may, ["rate_limit", "unreachable", "unavailable", "timeout"])
   })
 })
@@ -93,7 +98,7 @@ describe("ChatModel.layerMemory", () => {
       Effect.provide(
         ChatModel.layerMemory(({ model }, at) =>
           model === "fails"
-            ? ChatModel.failed("refused", "no")
+            ? ChatError.failed("refused", "no")
             : model === "calls"
               ? Stream.fromIterable(ChatModel.calls({ id: "1", name: "t", arguments: "" }))
               : ChatModel.says("socketPath" in at ? at.socketPath : at.baseUrl)

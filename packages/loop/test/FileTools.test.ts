@@ -1,7 +1,8 @@
 /** Text files for a model: lines, continuation and binary files. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as FileTools from "@cogni/sandbox-loop/FileTools"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { FileRefused } from "@cogni/sandbox-core/SandboxReason"
+import * as FileTools from "../src/FileTools.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { calling, executorOf, open } from "./ToolWorld.ts"

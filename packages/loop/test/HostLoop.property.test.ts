@@ -4,8 +4,13 @@
  *
  * A model is a list of good, bad and broken answers, which repeats. Only a limit ends a model that never answers.
  */
-import { type RunResult, SandboxError } from "@cogni/sandbox-core"
+import type { SandboxError } from "@cogni/sandbox-core"
+import { type RunResult } from "@cogni/sandbox-core"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import { ChatModel, HostLoop } from "@cogni/sandbox-loop"
+import * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
+import type * as ChatBounds from "../src/internal/ChatBounds.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
@@ -38,8 +43,8 @@ const Answer = Schema.Struct({
   /** -1 means that the upstream does not count. */
   outputTokens: between(-1, 40),
   seconds: between(0, 20),
-  finish: ChatModel.ChatFinish,
-  code: ChatModel.ChatErrorCode
+  finish: ChatMessage.ChatFinish,
+  code: ChatError.ChatErrorCode
 })
 
 const Schedule = Schema.Struct({
@@ -67,18 +72,20 @@ const Schedule = Schema.Struct({
 })
 type Schedule = typeof Schedule.Type
 
-const answerLimits: ChatModel.ChatLimits = { answerBytesMax: 30_000, toolCallsMax: 4, callSecondsMax: 60 }
+const answerLimits: ChatBounds.ChatLimits = { answerBytesMax: 30_000, toolCallsMax: 4, callSecondsMax: 60 }
 
-const partsOf = (answer: typeof Answer.Type): ReadonlyArray<ChatModel.ChatPart> => [
+const partsOf = (answer: typeof Answer.Type): ReadonlyArray<ChatMessage.ChatPart> => [
   { type: "text_delta", delta: answer.text },
-  ...answer.calls.map((call): ChatModel.ChatPart => ({ type: "tool_call", ...call })),
+  ...answer.calls.map((call): ChatMessage.ChatPart => ({ type: "tool_call", ...call })),
   ...(answer.outputTokens < 0 ? [] : [{ type: "usage", outputTokens: answer.outputTokens } as const])
 ]
 
-const spoken = (answer: typeof Answer.Type): Stream.Stream<ChatModel.ChatPart, ChatModel.ChatModelFailed> => {
-  const finish: ChatModel.ChatPart = { type: "finish", reason: answer.finish }
+const spoken = (
+  answer: typeof Answer.Type
+): Stream.Stream<ChatMessage.ChatPart, ChatError.ChatModelFailed> => {
+  const finish: ChatMessage.ChatPart = { type: "finish", reason: answer.finish }
   const parts = Stream.fromIterable(partsOf(answer))
-  const failure = Stream.fail(ChatModel.failed(answer.code, "planted"))
+  const failure = Stream.fail(ChatError.failed(answer.code, "planted"))
   switch (answer.kind) {
     case "whole":
       return Stream.concat(parts, Stream.make(finish))
@@ -91,7 +98,9 @@ const spoken = (answer: typeof Answer.Type): Stream.Stream<ChatModel.ChatPart, C
     case "goes_on":
       return Stream.make(finish, finish)
     case "endless":
-      return Stream.forever(Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "z".repeat(999) }))
+      return Stream.forever(
+        Stream.make<[ChatMessage.ChatPart]>({ type: "text_delta", delta: "z".repeat(999) })
+      )
   }
 }
 
@@ -134,7 +143,7 @@ const executorOf = (schedule: Schedule, seen: Seen) => {
         case "out_of_time":
           return Effect.fail(
             World.broken(
-              new SandboxError.CommandTimedOut({ timeoutSecondsMax: seconds, partial: { output, peak: {} } })
+              new SandboxReason.CommandTimedOut({ timeoutSecondsMax: seconds, partial: { output, peak: {} } })
             )
           )
         case "hangs":
@@ -163,7 +172,7 @@ const executorOf = (schedule: Schedule, seen: Seen) => {
   }
 }
 
-const bytesOf = (messages: ReadonlyArray<ChatModel.ChatMessage>) =>
+const bytesOf = (messages: ReadonlyArray<ChatMessage.ChatMessage>) =>
   messages.reduce((sum, message) => {
     const calls = message.role === "assistant" ? (message.toolCalls ?? []) : []
     return (
@@ -207,7 +216,7 @@ const live = (schedule: Schedule) =>
     return { seen, events, end: last.end }
   })
 
-const resultsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>) =>
+const resultsOf = (messages: ReadonlyArray<ChatMessage.ChatMessage>) =>
   messages.flatMap((message) => (message.role === "tool" ? [Buffer.byteLength(message.content)] : []))
 
 describe("HostLoop", () => {

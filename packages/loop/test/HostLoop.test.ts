@@ -1,5 +1,8 @@
 import type { Executor, SandboxError } from "@cogni/sandbox-core"
 import { ChatModel, HostLoop } from "@cogni/sandbox-loop"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
+import * as ChatBounds from "../src/internal/ChatBounds.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Stream } from "effect"
 import { TestClock } from "effect/testing"
@@ -356,9 +359,9 @@ describe("HostLoop with a failing model", () => {
   it.effect("retries retryable failures after the upstream's delay, up to a limit", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
-        ChatModel.failed("unavailable", "busy"),
-        ChatModel.failed("rate_limit", "slow down", { retryAfterSeconds: 20 }),
-        ChatModel.failed("rate_limit", "slow down", { retryAfterSeconds: 86_400 }),
+        ChatError.failed("unavailable", "busy"),
+        ChatError.failed("rate_limit", "slow down", { retryAfterSeconds: 20 }),
+        ChatError.failed("rate_limit", "slow down", { retryAfterSeconds: 86_400 }),
         ChatModel.says("Here")
       )
       const fiber = yield* Effect.forkChild(Effect.provide(told(options(silent)), model.layer))
@@ -378,7 +381,7 @@ describe("HostLoop with a failing model", () => {
   it.effect("gives up after its attempts", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
-        ...Array.from({ length: 5 }, () => ChatModel.failed("unreachable", "nobody there"))
+        ...Array.from({ length: 5 }, () => ChatError.failed("unreachable", "nobody there"))
       )
       const fiber = yield* Effect.forkChild(
         Effect.provide(told(options(silent, { limits: { attemptsMax: 3 } })), model.layer)
@@ -393,13 +396,13 @@ describe("HostLoop with a failing model", () => {
 
   it.effect("does not retry a final failure or a partial answer", () =>
     Effect.gen(function* () {
-      const spent = World.inTurn(ChatModel.failed("insufficient_quota", "spent"))
+      const spent = World.inTurn(ChatError.failed("insufficient_quota", "spent"))
       const first = yield* Effect.provide(told(options(silent)), spent.layer)
       assert.strictEqual(first.end.outcome, "model_failed")
       const half = World.inTurn(
         Stream.concat(
-          Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "Half" }),
-          Stream.fail(ChatModel.failed("unavailable", "gone"))
+          Stream.make<[ChatMessage.ChatPart]>({ type: "text_delta", delta: "Half" }),
+          Stream.fail(ChatError.failed("unavailable", "gone"))
         )
       )
       const second = yield* Effect.provide(told(options(silent)), half.layer)
@@ -410,7 +413,7 @@ describe("HostLoop with a failing model", () => {
 
   it.effect("distinguishes truncated, filtered and empty answers", () =>
     Effect.gen(function* () {
-      const ended = (reason: ChatModel.ChatFinish, text = "") =>
+      const ended = (reason: ChatMessage.ChatFinish, text = "") =>
         Effect.map(
           Effect.provide(
             told(options(silent)),
@@ -432,9 +435,9 @@ describe("HostLoop with a failing model", () => {
   it.effect("limits answers of every model", () =>
     Effect.gen(function* () {
       const endless = ChatModel.layerMemory(() =>
-        Stream.forever(Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "x".repeat(1000) }))
+        Stream.forever(Stream.make<[ChatMessage.ChatPart]>({ type: "text_delta", delta: "x".repeat(1000) }))
       )
-      const limits = { answer: { ...ChatModel.defaultLimits, answerBytesMax: 5000 } }
+      const limits = { answer: { ...ChatBounds.defaultLimits, answerBytesMax: 5000 } }
       const { end } = yield* Effect.provide(told(options(silent, { limits })), endless)
       assert.deepInclude(end, { outcome: "model_failed", steps: 1 })
       assert.isAtMost(end.text.length, 5000)

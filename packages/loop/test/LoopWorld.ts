@@ -1,6 +1,11 @@
 /** An executor and a model for tests of loops, given as functions. */
 import { type Executor, type RunResult, SandboxError } from "@cogni/sandbox-core"
-import { ChatModel, type HostLoop } from "@cogni/sandbox-loop"
+import type * as ExecutorValues from "@cogni/sandbox-core/ExecutorValues"
+import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
+import { ChatModel } from "@cogni/sandbox-loop"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
+import type * as LoopEvent from "@cogni/sandbox-loop/LoopEvent"
 import { Effect, Stream } from "effect"
 
 export const output = (stdout: string, stderr = ""): RunResult.Output => ({
@@ -11,12 +16,12 @@ export const output = (stdout: string, stderr = ""): RunResult.Output => ({
 export const broken = (reason: SandboxError.Reason) => new SandboxError.SandboxError({ reason })
 
 export const gone = broken(
-  new SandboxError.ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
+  new SandboxReason.ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
 )
 
 export const fileRefused = (path: string) =>
   broken(
-    new SandboxError.FileRefused({ path, problem: "not_found", detail: "does not exist", remedy: "List it" })
+    new SandboxReason.FileRefused({ path, problem: "not_found", detail: "does not exist", remedy: "List it" })
   )
 
 const chunksOf = ({ stderr, stdout }: RunResult.Output) =>
@@ -28,8 +33,8 @@ const chunksOf = ({ stderr, stdout }: RunResult.Output) =>
 /** An executor with files in a map and commands as a function. */
 export const executorOf = (
   run: (
-    command: Executor.CommandLine,
-    options: Executor.SpawnOptions
+    command: ExecutorValues.CommandLine,
+    options: ExecutorValues.SpawnOptions
   ) => Effect.Effect<RunResult.Output | number, SandboxError.SandboxError>,
   files = new Map<string, string>()
 ): Executor.Executor => ({
@@ -67,19 +72,19 @@ export const inTurn = (...answers: ReadonlyArray<ChatModel.ScriptedAnswer>) => {
     requests,
     layer: ChatModel.layerMemory((request) => {
       requests.push(request)
-      return answers[requests.length - 1] ?? ChatModel.failed("invalid_request", "the script is over")
+      return answers[requests.length - 1] ?? ChatError.failed("invalid_request", "the script is over")
     })
   }
 }
 
-export const callOf = (name: string, input: unknown, id = `call-${name}`): ChatModel.ChatToolCall => ({
+export const callOf = (name: string, input: unknown, id = `call-${name}`): ChatMessage.ChatToolCall => ({
   id,
   name,
   arguments: typeof input === "string" ? input : JSON.stringify(input)
 })
 
 /** Returns what is invalid in a conversation, by the rules of chat completions. */
-export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): ReadonlyArray<string> => {
+export const problemsOf = (messages: ReadonlyArray<ChatMessage.ChatMessage>): ReadonlyArray<string> => {
   const problems: Array<string> = []
   const seen = new Set<string>()
   let open: Array<string> = []
@@ -107,7 +112,7 @@ export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): Read
 }
 
 /** Returns what is invalid in the events of a loop that has ended. */
-export const misorderOf = (events: ReadonlyArray<HostLoop.LoopEvent>): ReadonlyArray<string> => {
+export const misorderOf = (events: ReadonlyArray<LoopEvent.LoopEvent>): ReadonlyArray<string> => {
   const problems: Array<string> = []
   const open = new Set<string>()
   let ends = 0

@@ -4,6 +4,7 @@ import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import * as Latest from "@modelcontextprotocol/client"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as McpServer from "@cogni/sandbox-loop/McpServer"
+import * as McpLimits from "../src/internal/McpLimits.ts"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
@@ -162,24 +163,24 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live(`runs ${McpServer.callsMax} calls concurrently, and queues the rest`, () =>
+  it.live(`runs ${McpLimits.callsMax} calls concurrently, and queues the rest`, () =>
     Effect.gen(function* () {
       const begun = { count: 0 }
       const full = yield* Deferred.make<void>()
       const executor = executorOf({
         spawn: () =>
           Effect.sync(() => {
-            if (++begun.count === McpServer.callsMax) Deferred.doneUnsafe(full, Effect.void)
+            if (++begun.count === McpLimits.callsMax) Deferred.doneUnsafe(full, Effect.void)
             return { output: Stream.never, exit: Effect.never, signal: () => Effect.void }
           })
       })
       const { client } = yield* connected({ registry: registryOf(...ShellTools.make(executor)) })
       const call = () =>
         client.callTool({ name: "shell__exec", arguments: { command: "x" } }).catch(() => undefined)
-      const all = Array.from({ length: McpServer.callsMax + 20 }, call)
+      const all = Array.from({ length: McpLimits.callsMax + 20 }, call)
       yield* Deferred.await(full)
       yield* Effect.promise(() => client.ping())
-      assert.strictEqual(begun.count, McpServer.callsMax)
+      assert.strictEqual(begun.count, McpLimits.callsMax)
       yield* Effect.promise(() => client.close())
       yield* Effect.promise(() => Promise.all(all))
     })

@@ -1,14 +1,9 @@
 /** Processes of a session: limits on their number, memory and read rate, and their end with the session. */
 import type { RunningCommand } from "@cogni/sandbox-core/Executor"
 import { emptyOutput, type OutputChunk } from "@cogni/sandbox-core/RunResult"
-import {
-  CommandRefused,
-  OomKilled,
-  type Reason,
-  SandboxError,
-  TimedOut
-} from "@cogni/sandbox-core/SandboxError"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
+import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { CommandRefused, OomKilled, TimedOut } from "@cogni/sandbox-core/SandboxReason"
+import * as ProcessTable from "../src/ProcessTable.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, Schema, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"

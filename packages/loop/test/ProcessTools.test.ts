@@ -1,7 +1,8 @@
 /** `process.*` over a table, as a model sees it. */
-import { SandboxError, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import * as ProcessTable from "../src/ProcessTable.ts"
+import * as ProcessTools from "../src/ProcessTools.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Stream } from "effect"
 import { TestClock } from "effect/testing"

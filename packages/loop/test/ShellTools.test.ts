@@ -1,23 +1,18 @@
 /** `shell.exec`: how commands end, and the calls to the executor. `ToolContract` tests it over each executor. */
-import {
-  type CommandLine,
-  type Executor,
-  killGraceSeconds,
-  type RunningCommand,
-  type SpawnOptions
-} from "@cogni/sandbox-core/Executor"
+import { type Executor, type RunningCommand } from "@cogni/sandbox-core/Executor"
+import { type CommandLine, type SpawnOptions } from "@cogni/sandbox-core/ExecutorValues"
+import { killGraceSeconds } from "@cogni/sandbox-core/ExecutorLimits"
 import { emptyOutput, type OutputChunk } from "@cogni/sandbox-core/RunResult"
+import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import {
   CommandRefused,
   DiskFull,
   OomKilled,
   OutputLimitExceeded,
   PidsExhausted,
-  type Reason,
   RuntimeUnavailable,
-  SandboxError,
   TimedOut
-} from "@cogni/sandbox-core/SandboxError"
+} from "@cogni/sandbox-core/SandboxReason"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Exit, Fiber, Result, Schema, Stream } from "effect"

@@ -4,7 +4,7 @@
  * The application says what a sandbox may be. A stored configuration can only lower its limits: it names no image, no
  * directory of the host, no model and no packages.
  */
-import { Limits } from "@cogni/sandbox-core/SandboxSpec"
+import { Limits } from "@cogni/sandbox-core/SpecFields"
 import type { SandboxHost, SandboxOptions } from "@cogni/sandbox-promise"
 import type { SandboxProvider } from "@mastra/core/editor"
 import { SandboxError as MastraError } from "@mastra/core/workspace"

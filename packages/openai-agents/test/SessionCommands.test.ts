@@ -1,6 +1,7 @@
 /** Commands of a session: their number, their end, and what becomes of those that are still being started. */
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
-import { OomKilled, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { OomKilled } from "@cogni/sandbox-core/SandboxReason"
 import { createHost, type Sandbox, Unsupported } from "@cogni/sandbox-promise"
 import { assert, describe, it } from "@effect/vitest"
 import { setImmediate } from "node:timers/promises"

@@ -7,7 +7,7 @@ import { Heading } from "react-aria-components"
 import { Empty, Facts, Loading, Problem, Untrusted } from "./Parts.tsx"
 import { StartRun } from "./StartRun.tsx"
 
-export interface AgentCatalogProps {
+interface AgentCatalogProps {
   /** Whether the caller may start runs. Defaults to true; the server decides. */
   readonly canStart?: boolean
   readonly onStarted?: (runId: string) => void

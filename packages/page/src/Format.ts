@@ -1,5 +1,5 @@
 /** Formats figures of runs for people. Pure. An unknown figure is a dash, never 0. */
-import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 
 export const unknown = "–"
 

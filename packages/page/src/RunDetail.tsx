@@ -40,7 +40,7 @@ const labels: Readonly<Record<RunTab, string>> = {
   safety: "Safety"
 }
 
-export interface RunDetailProps {
+interface RunDetailProps {
   readonly runId: string
   /** The selected tab, if its owner keeps it, such as in a URL. */
   readonly tab?: RunTab

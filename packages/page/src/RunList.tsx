@@ -15,7 +15,7 @@ import { RunTable } from "./RunTable.tsx"
 import { pageRuns } from "./RunsClient.ts"
 import { useSandbox } from "./SandboxProvider.tsx"
 
-export interface RunListProps {
+interface RunListProps {
   /** The filter, if its owner keeps it, such as in a URL. */
   readonly filter?: RunFilter.RunFilter
   readonly onFilterChange?: (filter: RunFilter.RunFilter) => void

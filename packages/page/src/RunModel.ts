@@ -5,7 +5,7 @@
  * server. A value of another type is an error.
  */
 import { JournalEntry } from "@cogni/sandbox-core/RunJournal"
-import { AuditHead, Evidence, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import { AuditHead, Evidence, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunFigures"
 import { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Schema } from "effect"
 

@@ -37,7 +37,7 @@ import { SessionList } from "./SessionList.tsx"
 import { Shell } from "./Shell.tsx"
 import { SignIn } from "./SignIn.tsx"
 
-export interface SandboxPageProps {
+interface SandboxPageProps {
   /** Path at which the page is served. Defaults to `/sandbox`. */
   readonly basePath?: string
   /** URL of the server. Defaults to the page's origin. */

@@ -12,7 +12,7 @@ import {
 } from "react"
 import * as RunsClient from "./RunsClient.ts"
 
-export interface SandboxProviderProps {
+interface SandboxProviderProps {
   /** Address of the server or of your own backend, which adds the grant's token. Stable between renders. */
   readonly options?: RunsClient.ApiOptions
   /** URL of a run's page (default: no links). */

@@ -30,7 +30,7 @@ interface Session {
 }
 
 /** Groups runs by session. Pure. The newest session is first. */
-export const sessionsOf = (runs: ReadonlyArray<Run>): ReadonlyArray<Session> =>
+const sessionsOf = (runs: ReadonlyArray<Run>): ReadonlyArray<Session> =>
   [...Map.groupBy(runs, ({ sessionId }) => sessionId ?? "")].flatMap(([sessionId, own]) => {
     const [newest] = own
     if (sessionId === "" || newest === undefined) return []

@@ -5,9 +5,10 @@
  * further call can succeed.
  */
 import { emptyOutput, type Output } from "@cogni/sandbox-core/RunResult"
-import { type FileProblem, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { type FileProblem } from "@cogni/sandbox-core/SandboxReason"
 
-export type { FileProblem } from "@cogni/sandbox-core/SandboxError"
+export type { FileProblem } from "@cogni/sandbox-core/SandboxReason"
 
 /** Exit code of a command that was ended at its time limit, as `timeout` of coreutils reports it. */
 const timedOutCode = 124

@@ -1,5 +1,6 @@
 /** Meaning of a sandbox's errors for adapters. */
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import {
   CommandInputFailed,
   CommandRefused,
@@ -9,10 +10,8 @@ import {
   InvalidSpec,
   OomKilled,
   OutputLimitExceeded,
-  PidsExhausted,
-  type Reason,
-  SandboxError
-} from "@cogni/sandbox-core/SandboxError"
+  PidsExhausted
+} from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
 import { Closed } from "../src/Closed.ts"
 import * as Failure from "../src/Failure.ts"

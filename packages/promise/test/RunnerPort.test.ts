@@ -1,6 +1,6 @@
 /** The ports of applications of Cogni over a host in memory: results and codes, never an exception. */
 import { assert, describe, it } from "@effect/vitest"
-import { ContainerFailed, OomKilled } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, OomKilled } from "@cogni/sandbox-core/SandboxReason"
 import { createHost, type MemoryProgram, type RunOptions, SandboxError } from "../src/index.ts"
 import { runnerPort } from "../src/RunnerPort.ts"
 

@@ -13,8 +13,8 @@ import {
   LlmOutcome,
   LlmUsage,
   LlmUsageTotal
-} from "@cogni/sandbox-core/RunResult"
-import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+} from "@cogni/sandbox-core/RunFigures"
+import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import { ToolEffect, ToolRules } from "@cogni/sandbox-core/ToolAccess"
 import { Schema } from "effect"
 import { typed } from "./internal/SchemaFields.ts"

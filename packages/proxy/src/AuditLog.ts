@@ -8,7 +8,7 @@
  * stores its head, and the last entry of a run that has ended is `run.closed`. Anyone who can write both the audit and
  * the record can forge both; where that matters, store the head elsewhere.
  */
-import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import type { AuditLine } from "./AuditEntry.ts"
 import { append, genesis, lineBytesMax, relativePath } from "./internal/audit/AuditChain.ts"
 import { decode, type Look, lookAt } from "./internal/audit/AuditRow.ts"

@@ -17,11 +17,11 @@ import * as os from "node:os"
 import * as path from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SpecFields"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -272,7 +272,7 @@ export const layer = (
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
   Layer.effect(LlmProxy, make(options))
 
-export type PackageGatewayOptions = Pick<
+type PackageGatewayOptions = Pick<
   GatewayLlmProxyOptions,
   "carrier" | "certificateAuthorities" | "egressProxy" | "image"
 > & { readonly packages: PackageMirrorOptions }

@@ -5,7 +5,7 @@
  * has one too, as a run does: created for it, on its row, and deleted after it. It is no run, so the ledger does not
  * have it: its account at the upstream is {@link account}.
  */
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type SpendRow, SpendRows, type SpendRowsUnavailable } from "@cogni/sandbox-ledger/SpendRows"
 import { Clock, Data, Effect, Option, Redacted, Schedule, type Scope, Stream } from "effect"

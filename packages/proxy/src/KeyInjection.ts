@@ -11,7 +11,7 @@ import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import { createHmac } from "node:crypto"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import { admit, type Header } from "./internal/policy/RoutePolicy.ts"
 import { profiles, type UpstreamProfile } from "./UpstreamProfile.ts"
 

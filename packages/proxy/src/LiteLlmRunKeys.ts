@@ -5,7 +5,7 @@
  * and its run; its metadata names the host process. A key is deleted only if all three are those of a dead run.
  */
 import { formatOwner, type Owner } from "@cogni/sandbox-core/ResourceLabels"
-import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Exit, Layer, Redacted, Result, Schema } from "effect"
 import * as LiteLlmAdmin from "./internal/keys/LiteLlmAdmin.ts"
@@ -19,7 +19,7 @@ import * as Upstream from "./Upstream.ts"
 import type { KeyUnavailable } from "./UpstreamKey.ts"
 
 /** Identifies processes, and reports whether they are gone. `HostOwner` of `@cogni/sandbox-docker` is one. */
-export interface Owners {
+interface Owners {
   readonly self: () => Owner
   /** Whether the owner is dead, or cannot be checked and its key expired before `now`. */
   readonly isOrphaned: (owner: string | undefined, expiresAt: string | undefined, now: Date) => boolean

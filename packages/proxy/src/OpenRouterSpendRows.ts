@@ -21,7 +21,7 @@ import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import * as SpendRequest from "./internal/spend/SpendRequest.ts"
 import * as Upstream from "./Upstream.ts"
 
-export interface OpenRouterSpendRowsOptions extends ManagementRequest.Connection {
+interface OpenRouterSpendRowsOptions extends ManagementRequest.Connection {
   /** URL of OpenRouter's API (default `https://openrouter.ai/api/v1`). */
   readonly url?: string | undefined
   readonly key: SpendRequest.RowsKey

@@ -4,7 +4,7 @@
  * Only reads, so it works while a run is active. It reads from the run's own directory, and follows no link and no path
  * of a record.
  */
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Context, Effect, Layer } from "effect"
 import type * as AuditLog from "./AuditLog.ts"
 import * as AuditReading from "./internal/audit/AuditReading.ts"

@@ -95,7 +95,7 @@ export interface MemoryRunKeysOptions {
 }
 
 /** A key that exists, in memory. */
-export interface MemoryRunKey {
+interface MemoryRunKey {
   readonly runKey: RunKey
   readonly terms: RunKeyTerms
 }

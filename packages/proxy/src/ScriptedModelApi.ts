@@ -18,7 +18,7 @@ import type { Answer, Asked, Body, Figures, Said, Script, Step } from "./interna
 import { pieces, send, sendJson } from "./internal/scripted/Script.ts"
 import * as ScriptedStep from "./internal/scripted/ScriptedStep.ts"
 
-export type { Asked, Body, Call, Figures, Script, Step } from "./internal/scripted/Script.ts"
+export type { Asked, Script, Step } from "./internal/scripted/Script.ts"
 
 /** A request as it arrived. */
 export interface Received {

@@ -6,7 +6,7 @@
  */
 import { Context, Deferred, Duration, Effect, Semaphore } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as ToolSet from "@cogni/sandbox-loop/ToolSet"

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { hasReachedUpstream, LlmCall } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, LlmCall } from "@cogni/sandbox-core/RunFigures"
 import * as AccessLog from "../src/internal/nginx/AccessLog.ts"
 
 const line = (changes: Record<string, string> = {}) =>

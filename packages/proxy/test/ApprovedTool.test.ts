@@ -3,6 +3,7 @@ import { ConnectionStoreUnavailable } from "@cogni/sandbox-connections/Connectio
 import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
+import * as ApprovalError from "@cogni/sandbox-core/ApprovalError"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import * as Tool from "@cogni/sandbox-loop/Tool"
@@ -247,7 +248,7 @@ describe("a tool that needs an approval", () => {
       const gone = yield* make(request, undefined, {
         ...memory,
         request: () =>
-          Effect.fail(new Approvals.ApprovalsUnavailable({ detail: "is gone", remedy: "Start it" }))
+          Effect.fail(new ApprovalError.ApprovalsUnavailable({ detail: "is gone", remedy: "Start it" }))
       })
       assert.strictEqual((yield* Effect.flip(gone.call({ text: "" }))).code, "unavailable")
       assert.deepStrictEqual([alone.ran, gone.ran], [[], []])

@@ -1,6 +1,6 @@
 /** An audit with model calls, as a gateway writes it. */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
+import type { LlmUsage } from "@cogni/sandbox-core/RunFigures"
 import type { AuditEntry } from "../src/AuditEntry.ts"
 import * as AuditLog from "../src/AuditLog.ts"
 

@@ -1,6 +1,6 @@
 /** Verification of an audit's chain: every change is detected and located. */
 import { assert, describe, it } from "@effect/vitest"
-import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { Arbitrary, Schema } from "effect"
 import { createHash } from "node:crypto"
 import { AuditEntry, type RunClosed } from "../src/AuditEntry.ts"

@@ -1,6 +1,6 @@
 /** A run whose thread was lost is charged the amount of its ledger, plus its open calls. */
 import { assert, describe, it } from "@effect/vitest"
-import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
+import type { LlmUsage } from "@cogni/sandbox-core/RunFigures"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { Effect, Exit, Scope } from "effect"
 import type { AuditEntry } from "../src/AuditEntry.ts"

@@ -3,12 +3,13 @@
  * let an agent hang up on the gateway's own socket.
  */
 import { assert, describe, it } from "@effect/vitest"
-import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { LlmOutcome } from "@cogni/sandbox-core/RunFigures"
 import { Effect } from "effect"
 import * as net from "node:net"
 import * as Budget from "../src/internal/policy/Budget.ts"
 import * as ChargeRule from "../src/internal/policy/ChargeRule.ts"
 import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
+import type * as Script from "../src/internal/scripted/Script.ts"
 import type { Api } from "../src/internal/policy/RoutePolicy.ts"
 import * as Usage from "../src/internal/policy/Usage.ts"
 import { passed, policyOf } from "./Bodies.ts"
@@ -264,7 +265,7 @@ describe("a prompt that is cached for an hour", () => {
  * gateway reads no answer without its agent.
  */
 const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}) {
-  const bodies: Array<ScriptedModelApi.Body> = []
+  const bodies: Array<Script.Body> = []
   const { url } = yield* ScriptedModelApi.acquire({
     script: ({ body }) => {
       bodies.push(body)

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result, Schema } from "effect"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import * as KeyInjection from "../src/KeyInjection.ts"
 import * as UpstreamProfile from "../src/UpstreamProfile.ts"
 

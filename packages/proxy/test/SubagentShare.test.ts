@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import * as AuditUsage from "../src/internal/audit/AuditUsage.ts"
 import * as Budget from "../src/internal/policy/Budget.ts"
 import * as SubagentShare from "../src/internal/policy/SubagentShare.ts"

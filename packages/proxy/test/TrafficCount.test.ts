@@ -1,6 +1,6 @@
 /** Calls in the record of a run: all are counted, and the first ones are listed. */
 import { assert, describe, it } from "@effect/vitest"
-import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall } from "@cogni/sandbox-core/RunFigures"
 import * as TrafficCount from "../src/internal/gateway/TrafficCount.ts"
 
 const call = (requestId: string): LlmCall => ({

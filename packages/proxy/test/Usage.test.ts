@@ -1,6 +1,6 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Schema } from "effect"
-import { LlmUsage } from "@cogni/sandbox-core/RunResult"
+import { LlmUsage } from "@cogni/sandbox-core/RunFigures"
 import * as Usage from "../src/internal/policy/Usage.ts"
 
 type Api = Usage.UsageReaderOptions["api"]

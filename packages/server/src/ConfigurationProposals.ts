@@ -6,7 +6,7 @@
  *
  * Nothing takes effect here: servers and commands read a directory that their operator updates after the merge.
  */
-import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import * as FileProposal from "@cogni/sandbox-git-relay/FileProposal"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { describeViolation, type GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"

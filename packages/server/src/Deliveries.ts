@@ -3,17 +3,18 @@
  *
  * The same forges are allowed as for a new run: an operator may have removed one since.
  */
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
+import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import { Context, Effect, Layer, type Schema } from "effect"
 import * as RelayWords from "./internal/RelayWords.ts"
 import * as RelayRepositories from "./RelayRepositories.ts"
 
 /** The outcome of a repeated delivery. */
 export interface Redelivery {
-  readonly record: RelayRun.DeliveryRecord
+  readonly record: DeliveryRecord.DeliveryRecord
   /** Further annotations of the run's record: what the commits change. */
   readonly annotations?: Readonly<Record<string, Schema.Json>> | undefined
   /** Why the commits were not delivered, and are still kept. */
@@ -52,7 +53,7 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
               llm?.auditHead
             ).pipe(
               Effect.catchTag("GitRelayError", (error) =>
-                Effect.succeed<RelayRun.Delivery>({ _tag: "Failed", clone, error })
+                Effect.succeed<DeliveryRecord.Delivery>({ _tag: "Failed", clone, error })
               )
             )
           }).pipe(
@@ -62,7 +63,7 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
           )
           if (delivery._tag === "Failed") yield* RelayWords.logged(delivery.error)
           return {
-            record: RelayRun.recordOf(delivery),
+            record: DeliveryRecord.recordOf(delivery),
             annotations: RelayWords.changesOf(delivery),
             ...(delivery._tag === "Failed"
               ? {

@@ -6,17 +6,17 @@
  * learn which forges are allowed. Paths, and servers on this host's loopback, are refused unless enabled.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
-import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { type CloneRequest } from "@cogni/sandbox-git-relay/RelaySteps"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import {
-  Repositories,
-  type RepositoryDelivery,
-  type RepositoryRequest,
-  RepositoryUnavailable
-} from "@cogni/sandbox-graph-provider/Repositories"
+import * as RelaySteps from "@cogni/sandbox-git-relay/RelaySteps"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
+import { Repositories } from "@cogni/sandbox-graph-provider/Repositories"
+import { type RepositoryRequest, RepositoryUnavailable } from "@cogni/sandbox-graph-provider/RepositoryUse"
+import { type RepositoryDelivery } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import { Effect, Layer, Result, Schema } from "effect"
 import * as RelayWords from "./internal/RelayWords.ts"
 
@@ -28,7 +28,7 @@ export interface RelayRepositoriesOptions {
 }
 
 /** The fields of a clone request that come from the caller. */
-export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr" | "depth">
+type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr" | "depth">
 
 /** Validates a request and converts it for the relay. */
 export const requestOf = (
@@ -69,8 +69,8 @@ export const requestOf = (
 }
 
 /** Converts a delivery for the graph's caller. */
-const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
-  const record = RelayRun.recordOf(delivery)
+const deliveryOf = (delivery: DeliveryRecord.Delivery): RepositoryDelivery => {
+  const record = DeliveryRecord.recordOf(delivery)
   const { branch, pullRequestUrl } = record
   const told = {
     branch,
@@ -117,13 +117,13 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 canaries,
                 deliver: "push",
                 keepPatch: true,
-                uncommittedMessage: RelayRun.defaultUncommittedMessage
+                uncommittedMessage: RelaySteps.defaultUncommittedMessage
               },
               (clone, began) =>
                 use(
                   {
                     workspacePath: clone.workspacePath,
-                    within: (argv) => RelayRun.inRepository(argv, RelayRun.defaultUncommittedMessage)
+                    within: (argv) => RelayRun.inRepository(argv, RelaySteps.defaultUncommittedMessage)
                   },
                   began
                 ),
@@ -140,8 +140,8 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
 
 /** Logs where the work of a failed run is kept, for the operator. */
-const loggedKept = (delivery: RelayRun.Delivery) => {
-  const { branch, keptAt, message } = RelayRun.recordOf(delivery)
+const loggedKept = (delivery: DeliveryRecord.Delivery) => {
+  const { branch, keptAt, message } = DeliveryRecord.recordOf(delivery)
   return keptAt === undefined
     ? Effect.void
     : Effect.logWarning(
@@ -151,4 +151,4 @@ const loggedKept = (delivery: RelayRun.Delivery) => {
 
 const isRelayError = (error: unknown): error is GitRelayError => error instanceof GitRelayError
 
-const encodeRecord = Schema.encodeSync(Schema.toCodecJson(RelayRun.DeliveryRecord))
+const encodeRecord = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord.DeliveryRecord))

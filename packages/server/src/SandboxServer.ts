@@ -43,7 +43,7 @@ import * as ThreadHandlers from "./internal/ThreadHandlers.ts"
 import * as SignInHandler from "./internal/SignInHandler.ts"
 import * as UnknownCallers from "./internal/UnknownCallers.ts"
 
-export interface SandboxServerOptions {
+interface SandboxServerOptions {
   /** Limits. Omitted fields have their default. */
   readonly limits?: Partial<ServerLimits.ServerLimits> | undefined
   /** Model for requests that specify none. Absent: such requests are refused. */
@@ -62,7 +62,7 @@ export interface SandboxServerOptions {
 }
 
 /** Services that the server requires. */
-export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
+type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
 
 /** Services of the platform, such as Node's HTTP server. */
 export type Platform = OperatorServer.Platform

@@ -1,6 +1,6 @@
 /** Definition of the HTTP API, from which the server, its OpenAPI document and clients are derived. */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { Effect, type Layer, Schema } from "effect"

@@ -1,6 +1,7 @@
 /** Approvals of tool calls over HTTP: who sees them, who decides, once. */
 import type { ApprovalRequest } from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
+import * as ApprovalError from "@cogni/sandbox-core/ApprovalError"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -80,7 +81,10 @@ describe("approvals", () => {
   it.effect("report a store that cannot be reached with 503, and no details of it", () =>
     Effect.gen(function* () {
       const gone = Effect.fail(
-        new Approvals.ApprovalsUnavailable({ detail: "cannot be reached at db.internal", remedy: "Start it" })
+        new ApprovalError.ApprovalsUnavailable({
+          detail: "cannot be reached at db.internal",
+          remedy: "Start it"
+        })
       )
       const world = yield* serve({
         approvals: Layer.effect(

@@ -1,7 +1,7 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, type JournalRequest, pageOf, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import * as RunStore from "@cogni/sandbox-core/RunStore"
-import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"

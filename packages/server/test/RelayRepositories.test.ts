@@ -4,11 +4,9 @@ import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "../../git-relay/src/MemoryGitRelay.ts"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
-import {
-  Repositories,
-  type RepositoryDelivery,
-  type RepositoryRequest
-} from "@cogni/sandbox-graph-provider/Repositories"
+import { Repositories } from "@cogni/sandbox-graph-provider/Repositories"
+import { type RepositoryRequest } from "@cogni/sandbox-graph-provider/RepositoryUse"
+import { type RepositoryDelivery } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, Result } from "effect"

@@ -1,5 +1,5 @@
 /** Tests which parts of a record the view of a run contains. */
-import { RunRecord } from "@cogni/sandbox-core/RunStore"
+import { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import * as RunView from "../src/internal/RunView.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

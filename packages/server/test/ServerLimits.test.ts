@@ -7,7 +7,7 @@ import {
   HostFailed,
   InsufficientCredits,
   StoreUnavailable
-} from "@cogni/sandbox-core/SandboxError"
+} from "@cogni/sandbox-core/SandboxReason"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
 

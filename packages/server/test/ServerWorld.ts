@@ -15,11 +15,8 @@ import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
-import {
-  type GrantInput,
-  GrantStore,
-  layerMemory as grantsMemory
-} from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { type GrantInput } from "@cogni/sandbox-graph-provider/grants/GrantDraft"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"

@@ -1,10 +1,7 @@
 /** Tests the sign-in of the page: a cookie that only this server's page can use, and the files of the page. */
 import { assert, describe, it } from "@effect/vitest"
-import {
-  GrantStore,
-  GrantStoreUnavailable,
-  layerMemory as grantsMemory
-} from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantError"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"

@@ -1,8 +1,9 @@
 /** A server that submits its runs to a queue of many hosts. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { JournalEvent } from "@cogni/sandbox-core/RunJournal"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import { GraphRefused, type GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import { type GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import {
   type SubmittedEnd,
   type SubmittedRun,
@@ -192,7 +193,7 @@ describe("a server with a queue", () => {
       const runId = RunId.make(yield* begin)
       const identity = { billingAccountId: "acct", attempt: 0 }
       const llm = { model: "gpt", identity }
-      const spec = yield* SandboxSpec.decode({ runId, image: "agent", argv: ["true"], llm })
+      const spec = yield* SpecDecoder.decode({ runId, image: "agent", argv: ["true"], llm })
       yield* Effect.gen(function* () {
         const { owner, save } = yield* store.open(runId, spec)
         const startedAt = "2026-01-01T00:00:00.000Z"
@@ -209,7 +210,7 @@ describe("a server with a queue", () => {
       const { begin, one, queue, store } = yield* world
       const runId = RunId.make(yield* begin)
       const identity = { billingAccountId: "acct", attempt: 0 }
-      const spec = yield* SandboxSpec.decode({
+      const spec = yield* SpecDecoder.decode({
         runId,
         image: "agent",
         argv: ["true"],

@@ -20,7 +20,7 @@ import type { Orchestrators } from "./router/Orchestrator.ts"
 import * as SandboxManager from "./sandbox/SandboxManager.ts"
 import type { SessionWorkspaces } from "./sandbox/SessionWorkspaces.ts"
 
-export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
+interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
   /** Sandbox settings that the configuration does not contain, such as how sandboxes reach a model. */
   readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
   /** Adds names such as those of the sender and the session to the identity of `settings` (default none). */
@@ -29,7 +29,7 @@ export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "tool
   readonly host?: Executor | undefined
   /** Tools of an agent's sessions beyond those of its executor, which its profile must allow too (default: none). */
   readonly moreTools?: ((agent: AgentConfig) => ReadonlyArray<Tool>) | undefined
-  /** Tools of a session (default {@link toolsFor}, with `moreTools`). */
+  /** Tools of a session (default: those of the agent's profile, with `moreTools`). */
   readonly toolsFor?: MessageRouter.ToolsFor | undefined
 }
 
@@ -67,8 +67,6 @@ export const settingsOf = (
  * Makes `shell.exec`, `process.*` and `file.*` for a session's executor, restricted by the agent's profile. Processes
  * live as long as the session.
  */
-export const toolsFor: MessageRouter.ToolsFor = (input) => toolsOf(input, [])
-
 const toolsOf = (
   { agent, configuration, executor }: Parameters<MessageRouter.ToolsFor>[0],
   more: ReadonlyArray<Tool>
@@ -81,7 +79,7 @@ const toolsOf = (
   })
 
 /** Layer of the session sandboxes. Each new sandbox uses the current configuration. */
-export const layerManager = (
+const layerManager = (
   base: Partial<DockerSandbox.SandboxSettings> = {},
   identityOf?: SessionsOptions["identityOf"]
 ): Layer.Layer<
@@ -101,9 +99,7 @@ export const layerManager = (
     )
   )
 
-export const layerExecutors = (
-  host?: Executor
-): Layer.Layer<Executors, never, SandboxManager.SandboxManager> =>
+const layerExecutors = (host?: Executor): Layer.Layer<Executors, never, SandboxManager.SandboxManager> =>
   Layer.effect(
     Executors,
     Effect.map(SandboxManager.SandboxManager, (manager) => ({

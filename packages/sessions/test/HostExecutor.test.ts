@@ -1,7 +1,9 @@
 /** Runs the executor contract on the host, and tests what only the host can get wrong. */
-import { entriesMax, type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { type Executor } from "@cogni/sandbox-core/Executor"
+import { entriesMax, fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
 import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"

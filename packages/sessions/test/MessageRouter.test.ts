@@ -1,11 +1,7 @@
 /** Handling a message: one configuration, one session, in a sandbox or on the host, with the place reported. */
 import { assert, describe, it } from "@effect/vitest"
-import {
-  ImageNotFound,
-  PostureMismatch,
-  RuntimeUnavailable,
-  SandboxError
-} from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ImageNotFound, PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { SessionRefused } from "@cogni/sandbox-sessions/sandbox/SandboxManager"
 import { Deferred, Effect, Exit, Fiber, Schema, Scope, Tracer } from "effect"

@@ -1,8 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
+import * as ChatError from "@cogni/sandbox-loop/ChatError"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, RuntimeUnavailable, TimedOut } from "@cogni/sandbox-core/SandboxReason"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
 import { TestClock } from "effect/testing"
@@ -73,7 +76,7 @@ const talk = (
     readonly between?: Effect.Effect<void>
   } = {}
 ) => {
-  const asked: Array<{ readonly request: ChatModel.ChatRequest; readonly at: ChatModel.ChatEndpoint }> = []
+  const asked: Array<{ readonly request: ChatModel.ChatRequest; readonly at: ChatMessage.ChatEndpoint }> = []
   const answer = options.answer ?? (({ messages }) => ChatModel.says(`re: ${messages.at(-1)?.content}`))
   return Effect.gen(function* () {
     const orchestrator = yield* Orchestrators.use((all) => all.make(inputOf(options.input)))
@@ -202,7 +205,7 @@ describe("ModelOrchestrators", () => {
       const { asked, replies } = yield* talk(["one", "two"], {
         answer: () =>
           turn++ === 0
-            ? ChatModel.failed("insufficient_quota", "the budget is spent")
+            ? ChatError.failed("insufficient_quota", "the budget is spent")
             : ChatModel.says("well")
       })
       const [failure] = replies

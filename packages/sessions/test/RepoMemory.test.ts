@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { ContainerFailed, type FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, type FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Effect } from "effect"
 import * as RepoMemory from "../src/router/RepoMemory.ts"
 

@@ -1,7 +1,8 @@
 /** A router over agents, sandboxes and a host that only record what is done with them. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import * as MessageRouter from "@cogni/sandbox-sessions/router/MessageRouter"
 import * as Executors from "../src/executor/Executors.ts"

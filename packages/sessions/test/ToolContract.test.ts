@@ -3,6 +3,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { ToolContract } from "@cogni/sandbox-loop/testing"
+import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import { Effect, Layer } from "effect"
 import { mkdtempSync, realpathSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -13,7 +14,7 @@ ToolContract.suite(
   Layer.effect(
     ToolContract.TestExecutor,
     Effect.flatMap(SandboxRunner.SandboxRunner, (runner) => runner.open({ image: "memory/tools" }))
-  ).pipe(Layer.provide(SandboxRunner.layerMemory({ program: ToolContract.program })))
+  ).pipe(Layer.provide(SandboxRunner.layerMemory({ program: CommandBehaviour.program })))
 )
 
 ToolContract.suite(

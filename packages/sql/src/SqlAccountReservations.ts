@@ -4,20 +4,17 @@
  * A reservation is one transaction that holds a lock of its account: in PostgreSQL an advisory lock, in SQLite the
  * file, whose transactions begin as writers. So two processes never both take what is left.
  */
-import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountLimits"
-import {
-  AccountReservations,
-  type Reservation,
-  type Reserved
-} from "@cogni/sandbox-ledger/AccountReservations"
+import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountDecision"
+import { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
+import { type Reservation, type Reserved } from "@cogni/sandbox-ledger/AccountReservation"
 import { periodsOf } from "@cogni/sandbox-ledger/AccountStanding"
 import { LedgerRunInUse, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { keyOf } from "@cogni/sandbox-ledger/LedgerRun"
-import * as Money from "@cogni/sandbox-ledger/Money"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
 import { Array as Arr, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
-import { explain } from "./Database.ts"
+import { explain } from "./internal/DatabaseFault.ts"
 import * as AccountTables from "./internal/AccountTables.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as DaySums from "./internal/DaySums.ts"
@@ -32,7 +29,7 @@ const rowOf = ({ amount, billingAccountId, leaseUntil, now, owner, run }: Omit<R
   attempt: run.attempt,
   billing_account_id: LedgerTables.escaped(billingAccountId),
   owner: LedgerTables.escaped(owner),
-  reserved_pico: String(amount ?? Money.zero),
+  reserved_pico: String(amount ?? MoneySums.zero),
   reserved_at: now,
   lease_until: leaseUntil,
   has_ended: 0,
@@ -40,7 +37,7 @@ const rowOf = ({ amount, billingAccountId, leaseUntil, now, owner, run }: Omit<R
 })
 
 /** Requires the tables, which {@link layer} creates. */
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient
 
   const locked = (account: string) =>

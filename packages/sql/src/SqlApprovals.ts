@@ -5,19 +5,18 @@
  * approved for some seconds at most, and nothing runs then. A decision is one conditional update: the first one wins.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
+import { Approvals, type ApprovalsShape } from "@cogni/sandbox-core/Approvals"
 import {
   ApprovalNotFound,
   ApprovalOver,
   ApprovalRefused,
-  Approvals,
-  type ApprovalsShape,
   ApprovalsUnavailable
-} from "@cogni/sandbox-core/Approvals"
+} from "@cogni/sandbox-core/ApprovalError"
 import { Clock, Deferred, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import type { Fragment } from "effect/sql/Statement"
-import { explain } from "./Database.ts"
+import { explain } from "./internal/DatabaseFault.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as LedgerTables from "./internal/LedgerTables.ts"
 import * as SchemaVersion from "./SchemaVersion.ts"

@@ -9,12 +9,9 @@
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import { GrantPermissions } from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
-import {
-  draft,
-  GrantStore,
-  GrantStoreUnavailable,
-  listedMax
-} from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { draft, listedMax } from "@cogni/sandbox-graph-provider/grants/GrantDraft"
+import { GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantError"
 import type { SqlError } from "effect/sql/SqlError"
 import { Clock, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
@@ -54,7 +51,7 @@ const bring = SchemaVersion.bring({
 })
 
 /** Requires the tables, which {@link layer} creates. */
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient
   const grantOf = makeGrantOf()
   const grants = (which: Fragment) =>

@@ -4,11 +4,13 @@
  * Entries are only inserted. An entry whose key and revision exist changes nothing, so every operation is repeated
  * after a lost answer. Several statements of one operation are one transaction, each with a bounded number of rows.
  */
-import { Ledger, type Appended, openRunsMax } from "@cogni/sandbox-ledger/Ledger"
+import { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import { type Appended, openRunsMax } from "@cogni/sandbox-ledger/LedgerRun"
 import { check, isSameRun, notACursor } from "@cogni/sandbox-ledger/LedgerCheck"
 import { decodeCursor, encodeCursor, placeOf } from "@cogni/sandbox-ledger/LedgerCursor"
 import { corrections } from "@cogni/sandbox-ledger/LedgerEntries"
-import { type LedgerEntry, revisionKey } from "@cogni/sandbox-ledger/LedgerEntry"
+import { type LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import { revisionKey } from "@cogni/sandbox-ledger/EntryKey"
 import { LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { groupsDefault, pageEntriesMax } from "@cogni/sandbox-ledger/LedgerQuery"
 import { isKeyed, type RunKey } from "@cogni/sandbox-ledger/LedgerRun"
@@ -16,6 +18,7 @@ import { Array as Arr, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import * as Database from "./Database.ts"
+import * as DatabaseFault from "./internal/DatabaseFault.ts"
 import { type DatabaseUnavailable, parse } from "./DatabaseAddress.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as DaySums from "./internal/DaySums.ts"
@@ -239,6 +242,7 @@ const keyOf = ({ attempt, revision, run_id, usage_unit_id }: LedgerTables.Row): 
 const chunksOf = <A>(all: ReadonlyArray<A>): ReadonlyArray<Arr.NonEmptyReadonlyArray<A>> =>
   Arr.chunksOf(all, rowsMax)
 
-const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(Database.explain(error))
+const unavailable = (error: SqlError): LedgerUnavailable =>
+  new LedgerUnavailable(DatabaseFault.explain(error))
 
 const calls = DatabaseCall.make(unavailable, (words) => new LedgerUnavailable(words))

@@ -7,11 +7,11 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
-import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Clock, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
-import { explain } from "./Database.ts"
+import { explain } from "./internal/DatabaseFault.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as JournalTable from "./internal/JournalTable.ts"
 import type * as SchemaVersion from "./SchemaVersion.ts"

@@ -8,23 +8,16 @@
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
-import {
-  abandonedIfOver,
-  begun,
-  briefOf,
-  type OpenRun,
-  outputOf,
-  type RunRecord,
-  RunStore,
-  type RunStoreError
-} from "@cogni/sandbox-core/RunStore"
-import { type HostFailed, RunIdInUse, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { type OpenRun, RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { abandonedIfOver, begun, briefOf, outputOf } from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
+import { type HostFailed, RunIdInUse, StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SchemaRefused } from "./SchemaVersion.ts"
 import { Context, DateTime, Effect, Layer, type Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
-import { explain, isPassing } from "./Database.ts"
+import { explain, isPassing } from "./internal/DatabaseFault.ts"
 import * as BriefTable from "./internal/BriefTable.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as RunTables from "./internal/RunTables.ts"
@@ -39,7 +32,7 @@ const syncedMax = 500
 const readingsMax = 20
 
 /** The run records that this host keeps, independent of the database. */
-export interface Spool {
+interface Spool {
   readonly store: RunStore["Service"]
   /** Runs whose records in the database may be incomplete. */
   readonly pending: Effect.Effect<ReadonlyArray<RunId>, HostFailed>
@@ -77,7 +70,7 @@ export class SqlRunStore extends Context.Service<
 >()("@cogni/sandbox-sql/SqlRunStore") {}
 
 /** Requires existing tables, which {@link layer} creates. */
-export const make = Effect.fnUntraced(function* (options: Options) {
+const make = Effect.fnUntraced(function* (options: Options) {
   const { isOver, spool } = options
   const sql = yield* SqlClient
   const writer = makeWriter(sql, options)

@@ -12,14 +12,14 @@ import {
   ThreadLost,
   ThreadsUnavailable
 } from "@cogni/sandbox-graph-provider/threads/ThreadError"
+import { ThreadStore } from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import {
   type EndedTurn,
   type HistoryPart,
   type Hold,
   holdSeconds,
-  listedMax,
-  ThreadStore
-} from "@cogni/sandbox-graph-provider/threads/ThreadStore"
+  listedMax
+} from "@cogni/sandbox-graph-provider/threads/Thread"
 import { Array as Arr, Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"

@@ -1,7 +1,7 @@
 /** The sums by account and day: whatever is appended, settled and corrected, they are those of the entries. */
 import { assert, describe, it } from "@effect/vitest"
 import { AccountReservations, Ledger, type LedgerEntry } from "@cogni/sandbox-ledger"
-import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
@@ -69,7 +69,7 @@ const Writes = Schema.Array(
 type Written = (typeof Writes.Type)[number]["entries"][number]
 
 const entryOf = ({ account, cost, day, isOpen, reserved, revision, run, unit }: Written) => {
-  const { costUsd: _, ...rest } = LedgerContract.entryOf(`run-0000000${run}`, `"unit" ${unit}`, {
+  const { costUsd: _, ...rest } = LedgerSamples.entryOf(`run-0000000${run}`, `"unit" ${unit}`, {
     at: `2026-01-${30 + (day % 2)}T23:59:59.99${day}Z`,
     billingAccountId: `account ${account}`,
     revision
@@ -89,7 +89,7 @@ describe("DaySums", () => {
     ({ writes }) =>
       Effect.gen(function* () {
         const { ledger, sql } = yield* opened
-        const runs = [0, 1, 2].map((index) => LedgerContract.runOf(`run-0000000${index}`))
+        const runs = [0, 1, 2].map((index) => LedgerSamples.runOf(`run-0000000${index}`))
         yield* Effect.forEach(runs, ledger.open)
         for (const { entries: written, settles } of writes) {
           const entries = written.map(entryOf)
@@ -106,7 +106,7 @@ describe("DaySums", () => {
       const { ledger, sql } = yield* opened
       yield* ledger.append(
         Array.from({ length: 5 }, (_, index) =>
-          LedgerContract.entryOf("run-00000001", `call-${index}`, { costUsd: 999_999.999_999_999 })
+          LedgerSamples.entryOf("run-00000001", `call-${index}`, { costUsd: 999_999.999_999_999 })
         )
       )
       const before = yield* kept(sql)
@@ -122,7 +122,7 @@ describe("DaySums", () => {
   it.effect("let a run start without reading the calls of its account", () =>
     Effect.gen(function* () {
       const { ledger, reservations, sql } = yield* opened
-      yield* ledger.append([LedgerContract.entryOf("run-00000001", "call-1", { costUsd: 0.5 })])
+      yield* ledger.append([LedgerSamples.entryOf("run-00000001", "call-1", { costUsd: 0.5 })])
       // Entries that the sums do not have show that no entry is read.
       yield* sql`UPDATE cogni_ledger_entries SET cost_pico = 2 * cost_pico`
       const { day, month } = yield* reservations.standing("account-1", "2026-01-31T12:00:00.000Z")

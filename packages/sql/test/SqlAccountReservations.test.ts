@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { AccountReservations, Ledger } from "@cogni/sandbox-ledger"
 import { AccountContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import { Context, Effect, Layer } from "effect"
 import { join } from "node:path"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
@@ -46,7 +47,7 @@ describe("SqlAccountReservations", () => {
         Array.from({ length: 40 }, (_, index) => index + 10),
         (index) =>
           both[index % 2]!.reservations.reserve(
-            AccountContract.reservationOf(
+            LedgerSamples.reservationOf(
               `run-000000${index}`,
               0.1,
               { dayUsdMax: 1.25 },

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger } from "@cogni/sandbox-ledger"
 import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as LedgerSamples from "../../ledger/src/testing/LedgerSamples.ts"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
@@ -38,12 +39,12 @@ describe("SqlLedger", () => {
     Effect.gen(function* () {
       const context = yield* Layer.build(stored(yield* Stores.directory))
       const [ledger, sql] = [Context.get(context, Ledger.Ledger), Context.get(context, SqlClient)]
-      const run = LedgerContract.runOf("run-00000001")
+      const run = LedgerSamples.runOf("run-00000001")
       yield* ledger.open(run)
       yield* sql`CREATE TRIGGER broken BEFORE INSERT ON cogni_ledger_entries
         WHEN NEW.usage_unit_id = 'call-1500' BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`
       const entries = Array.from({ length: 2000 }, (_, index) =>
-        LedgerContract.entryOf(run.runId, `call-${index}`)
+        LedgerSamples.entryOf(run.runId, `call-${index}`)
       )
       const settling = ledger.settle({ run, entries, closedAt: run.expiresAt })
       assert.strictEqual((yield* Effect.flip(settling))._tag, "LedgerUnavailable")
@@ -58,7 +59,7 @@ describe("SqlLedger", () => {
     Effect.gen(function* () {
       const ledger = Context.get(yield* Layer.build(stored(yield* Stores.directory)), Ledger.Ledger)
       const entries = Array.from({ length: 20 }, (_, index) =>
-        LedgerContract.entryOf("run-00000001", `call-${index}`, { costUsd: 999_999.999_999_999 })
+        LedgerSamples.entryOf("run-00000001", `call-${index}`, { costUsd: 999_999.999_999_999 })
       )
       yield* ledger.append(entries)
       const [total] = (yield* ledger.sums({ by: "total" })).sums

@@ -1,9 +1,12 @@
 /** Run stores for tests: a database and a host's spool, in a temporary directory. */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { OpenRun, RunRecord } from "@cogni/sandbox-core/RunStore"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type { OpenRun } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as RunEntries from "@cogni/sandbox-docker/RunEntries"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
@@ -35,7 +38,7 @@ export const options = (
 ): SqlRunStore.Options => ({
   owner,
   host: "here",
-  isOver: FileRunStore.isOver,
+  isOver: RunEntries.isOver,
   ...changes,
   spool: {
     store: FileRunStore.make({ directory: path, trafficOf: "unknown" }).store,
@@ -75,4 +78,4 @@ export const finished = (
   timings: []
 })
 
-export const spec = SandboxSpec.decode({ image: "i", argv: ["true"] })
+export const spec = SpecDecoder.decode({ image: "i", argv: ["true"] })

@@ -7,7 +7,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
@@ -16,10 +16,10 @@ import { sandboxNamespace } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import * as GraphLife from "@cogni/sandbox-graph-provider/graphs/GraphLife"
 import {
   type GraphProvider,
-  GraphRefused,
   type GraphRunRequest,
   type RunContext
 } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { SubmittedRuns, SubmittedRunsUnavailable } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Cause, Clock, Context, Effect, Exit, Fiber, Layer, Option, Result, Schedule, Schema } from "effect"
 import { defaults, DurableRun } from "./DurableRun.ts"

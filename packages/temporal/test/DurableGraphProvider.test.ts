@@ -3,12 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { layerMemory as storeMemory, RunStore } from "@cogni/sandbox-core/RunStore"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import {
-  type GrantInput,
-  GrantStore,
-  layerMemory as grantsMemory
-} from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { type GrantInput } from "@cogni/sandbox-graph-provider/grants/GrantDraft"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
@@ -104,7 +101,7 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
         Effect.forEach(events, (event) => journal.write(runId, event), { discard: true })
       /** Writes the record of a run that has ended with an answer. */
       const recorded = Effect.gen(function* () {
-        const spec = yield* SandboxSpec.decode({ image: "agent", argv: ["true"] })
+        const spec = yield* SpecDecoder.decode({ image: "agent", argv: ["true"] })
         const opened = yield* store.open(runId, spec)
         yield* opened.save({
           runId,

@@ -4,7 +4,7 @@
  */
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentUsage } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
-import type { Call, Figures } from "@cogni/sandbox-proxy/ScriptedModelApi"
+import type { Call, Figures } from "../../../packages/proxy/src/internal/scripted/Script.ts"
 
 /** Paths are relative to the workspace; `directory` is its absolute path inside the sandbox. */
 export interface AgentRow {

@@ -3,12 +3,13 @@
  * differ from call to call.
  */
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import type * as Script from "../../../packages/proxy/src/internal/scripted/Script.ts"
 import type { Prices } from "@cogni/sandbox-proxy/Prices"
 
 /** Pause between the events of a slow answer. */
 const pauseMillis = 60
 
-const figuresOf = (number: number): ScriptedModelApi.Figures => ({
+const figuresOf = (number: number): Script.Figures => ({
   inputTokens: 100 + ((number * 37) % 900),
   outputTokens: 10 + ((number * 13) % 90),
   ...(number % 3 === 0 ? { cachedTokens: 64 } : {})

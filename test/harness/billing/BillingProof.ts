@@ -4,8 +4,11 @@
  * Each call must be once in the audit and once in the ledger. Its verdict must be what the rows say, found here by
  * other means than reconciliation's. `problems` lists everything that is not so, and must be empty.
  */
-import { key, type LedgerEntry, unknownUnitId } from "@cogni/sandbox-ledger/LedgerEntry"
+import { type LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import { key } from "@cogni/sandbox-ledger/EntryKey"
+import { unknownUnitId } from "@cogni/sandbox-ledger/EntryFields"
 import * as Money from "@cogni/sandbox-ledger/Money"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
 import { type Api, type Fate, paths, type PlannedRun } from "./BillingPlan.ts"
 import { type AuditedRun, callIdOf, type Row } from "./BillingRows.ts"
 
@@ -161,7 +164,7 @@ const problemsOf = ({ callId, entry, first, rows, run }: Call): ReadonlyArray<st
   const usage = audit.ended.get(callId)?.usage
   if (started === undefined) problem("is in the ledger and not in the audit")
   if (first.costUsd !== undefined && first.priceSource !== "free" && usage?.costUsd !== undefined)
-    if (first.costUsd !== Money.rounded(usage.costUsd))
+    if (first.costUsd !== MoneySums.rounded(usage.costUsd))
       problem(`costs ${first.costUsd} in the ledger and ${usage.costUsd} in the audit`)
   if (entry.billingAccountId !== plan.billingAccountId) problem(`is billed to ${entry.billingAccountId}`)
   if (entry.runKeyHash !== audit.keyHash) problem("has another key than the audit")
@@ -236,7 +239,7 @@ const unfounded = (
 }
 
 const sum = (amounts: ReadonlyArray<number>): Money.Pico =>
-  amounts.reduce((total, usd) => Money.add(total, Money.fromUsd(usd)), Money.zero)
+  amounts.reduce((total, usd) => MoneySums.add(total, Money.fromUsd(usd)), MoneySums.zero)
 
 const lineOf = (name: string, calls: ReadonlyArray<Call>): Line => {
   const count = (state: LedgerEntry["state"]) => calls.filter(({ entry }) => entry.state === state).length

@@ -17,7 +17,7 @@ import type {
   ProxyFailed,
   RunIdInUse,
   WorkspaceFailed
-} from "@cogni/sandbox-core/SandboxError"
+} from "@cogni/sandbox-core/SandboxReason"
 import { Workspace } from "@cogni/sandbox-core/Workspace"
 
 /** All operations of `ContainerRuntime` and its resources, each with its error. */

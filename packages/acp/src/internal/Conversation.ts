@@ -4,7 +4,7 @@
  * Every turn adds two messages, whatever its end, so that an agent learns what was asked before and how far it came.
  * The oldest turns are dropped when the rest exceeds its limit.
  */
-import type { Message } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { Message } from "@cogni/sandbox-graph-provider/agents/AgentFields"
 
 export interface Conversation {
   readonly messages: ReadonlyArray<Message>

@@ -1,5 +1,5 @@
 /** A running command of the sandbox as a process of the AI SDK's session. */
-import { killGraceSeconds } from "@cogni/sandbox-core/Executor"
+import { killGraceSeconds } from "@cogni/sandbox-core/ExecutorLimits"
 import type { Process, Spawn } from "@cogni/sandbox-promise"
 import * as ByteStream from "./ByteStream.ts"
 

@@ -14,8 +14,8 @@ import {
   ProxyFailed,
   TimedOut,
   type WorkspaceFailed
-} from "../SandboxError.ts"
-import type { Limits } from "../SandboxSpec.ts"
+} from "../SandboxReason.ts"
+import type { Limits } from "../SpecFields.ts"
 import type { AcquiredWorkspace } from "../Workspace.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import * as OutputCollector from "./OutputCollector.ts"

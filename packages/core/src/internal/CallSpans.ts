@@ -5,7 +5,7 @@
  * contain no prompt, no answer, and nothing that the agent chose.
  */
 import { Context, Effect, Exit, Option, type Tracer } from "effect"
-import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "../RunResult.ts"
+import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "../RunFigures.ts"
 import { attribute, operation } from "../Telemetry.ts"
 
 /** Paths that a proxy passes on. The agent chose everything else in a path. */

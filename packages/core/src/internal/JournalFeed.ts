@@ -5,7 +5,7 @@ import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
 import { endOf, type JournalEvent, type RunJournals } from "../RunJournal.ts"
 import type { OutputChunk } from "../RunResult.ts"
-import type { Outcome } from "../RunStore.ts"
+import type { Outcome } from "../RunRecord.ts"
 import * as SecretMask from "./SecretMask.ts"
 
 /**

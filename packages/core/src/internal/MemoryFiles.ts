@@ -1,7 +1,10 @@
 /** Files of a workspace in memory: a map from paths to files and directories. There are no links. */
 import { Effect } from "effect"
-import { entriesMax, fileBytesMax, type FileEntry, fileEntry, type Files } from "../Executor.ts"
-import type { FileRefused } from "../SandboxError.ts"
+import { type Files } from "../Executor.ts"
+import { type FileEntry } from "../ExecutorValues.ts"
+import { fileEntry } from "../ExecutorCommand.ts"
+import { entriesMax, fileBytesMax } from "../ExecutorLimits.ts"
+import type { FileRefused } from "../SandboxReason.ts"
 import * as FilePath from "../FilePath.ts"
 
 interface Node {

@@ -1,13 +1,14 @@
 /** Opens a sandbox for commands: starts it, enforces its limits, and writes its record when the scope closes. */
 import { Effect, Exit, Ref, type Scope } from "effect"
-import * as Executor from "../Executor.ts"
+import type * as Executor from "../Executor.ts"
+import * as ExecutorCommand from "../ExecutorCommand.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunId } from "../RunId.ts"
 import { emptyOutput } from "../RunResult.ts"
 import { type Reason, SandboxError } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import { attribute } from "../Telemetry.ts"
-import * as Workspace from "../Workspace.ts"
+import * as SandboxPlace from "../SandboxPlace.ts"
 import * as AgentWatch from "./AgentWatch.ts"
 import type { RunLife } from "./RunLife.ts"
 import * as RunStart from "./RunStart.ts"
@@ -41,16 +42,16 @@ export const make = Effect.fnUntraced(function* (
   const context = { error, broken, inspect: egress.inspect, violated: egress.violated }
   const unlessBroken = SandboxExec.unlessBroken(context)
   const spawn: Sandbox["spawn"] = (line, options) =>
-    Executor.commandOf(line, options).pipe(
+    ExecutorCommand.commandOf(line, options).pipe(
       Effect.mapError(error),
       Effect.flatMap((command) => SandboxExec.spawn(container, command, spec.limits, context))
     )
-  const exec = Executor.execOf(spawn, spec.limits, { [attribute.runId]: runId })
+  const exec = ExecutorCommand.execOf(spawn, spec.limits, { [attribute.runId]: runId })
   const { files } = container
   return {
     runId,
     posture,
-    workspace: Workspace.target,
+    workspace: SandboxPlace.target,
     ended: unlessBroken(Effect.never),
     llmSocketPath: spec.llm?.caller === "host" ? endpoint?.hostSocketPath : undefined,
     spawn,

@@ -5,8 +5,8 @@
  */
 import { Effect, type LogLevel, Option, Tracer } from "effect"
 import type { RunId } from "../RunId.ts"
-import type { LlmTraffic } from "../RunResult.ts"
-import type { Outcome } from "../RunStore.ts"
+import type { LlmTraffic } from "../RunFigures.ts"
+import type { Outcome } from "../RunRecord.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import { attribute } from "../Telemetry.ts"
 

@@ -15,9 +15,10 @@ import {
   type LlmTraffic,
   type LlmUsageTotal,
   type Phase
-} from "../RunResult.ts"
+} from "../RunFigures.ts"
 import type { Reason } from "../SandboxError.ts"
-import type { LlmBudget, SandboxSpec } from "../SandboxSpec.ts"
+import type { SandboxSpec } from "../SandboxSpec.ts"
+import type { LlmBudget } from "../SpecFields.ts"
 
 /** Maximum number of agents with a label of their own. */
 export const agentsMax = 50

@@ -4,12 +4,13 @@ import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRun
 import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
 import type { RunStore } from "../RunStore.ts"
-import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxError.ts"
+import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxReason.ts"
 import type { Cold, SandboxPools, Warm } from "../SandboxPool.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import { socketTarget } from "./SocketPlace.ts"
 import type { PreparedDirectories } from "../WaitingSandbox.ts"
-import * as Workspace from "../Workspace.ts"
+import type * as Workspace from "../Workspace.ts"
+import * as SpecialFiles from "../SpecialFiles.ts"
 import * as Release from "./Release.ts"
 import * as RunLife from "./RunLife.ts"
 import * as TraceContext from "./TraceContext.ts"
@@ -75,7 +76,7 @@ export const make = Effect.fnUntraced(function* (
 /** Logs a warning if a workspace contains special files. */
 const warned = ({ specialFiles }: Pick<Workspace.AcquiredWorkspace, "specialFiles">) =>
   Effect.flatMap(specialFiles, (found) => {
-    const warning = Workspace.specialFilesWarning(found)
+    const warning = SpecialFiles.specialFilesWarning(found)
     return warning === undefined ? Effect.void : Effect.logWarning(warning)
   })
 

@@ -2,10 +2,12 @@
 import { Duration, Effect, Option, Stream } from "effect"
 import * as CommandInput from "../CommandInput.ts"
 import type { Container } from "../ContainerRuntime.ts"
-import type { Command, RunningCommand } from "../Executor.ts"
+import type { RunningCommand } from "../Executor.ts"
+import type { Command } from "../ExecutorCommand.ts"
 import { emptyOutput, type OutputChunk } from "../RunResult.ts"
-import { OomKilled, PidsExhausted, type Partial, type Reason, type SandboxError } from "../SandboxError.ts"
-import type { Limits } from "../SandboxSpec.ts"
+import { type Reason, type SandboxError } from "../SandboxError.ts"
+import { OomKilled, PidsExhausted, type Partial } from "../SandboxReason.ts"
+import type { Limits } from "../SpecFields.ts"
 import type { Broken } from "./SandboxGuard.ts"
 
 /** Empty: the reader of a command has its output. */

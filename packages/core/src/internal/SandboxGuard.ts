@@ -6,14 +6,9 @@
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import type { Container, ContainerError } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
-import {
-  ContainerFailed,
-  type HostFailed,
-  type Partial,
-  type Reason,
-  type WorkspaceFailed
-} from "../SandboxError.ts"
-import type { Limits } from "../SandboxSpec.ts"
+import { type Reason } from "../SandboxError.ts"
+import { ContainerFailed, type HostFailed, type Partial, type WorkspaceFailed } from "../SandboxReason.ts"
+import type { Limits } from "../SpecFields.ts"
 import * as AgentWatch from "./AgentWatch.ts"
 
 /** Why a sandbox can no longer be used, given the partial result of a command. */

@@ -8,7 +8,7 @@ import {
   type PostureMismatch,
   RuntimeUnavailable,
   type WorkspaceFailed
-} from "../SandboxError.ts"
+} from "../SandboxReason.ts"
 import type { SandboxShape } from "../SandboxShape.ts"
 import type { PreparedDirectories, WaitingContainer, WaitingSpec } from "../WaitingSandbox.ts"
 import type { Workspace } from "../Workspace.ts"

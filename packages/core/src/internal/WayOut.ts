@@ -1,9 +1,11 @@
 /** Egress of a run to its model and to packages: what the spec requires of the proxy, and the agent's environment. */
 import { Effect, Redacted } from "effect"
-import * as LlmProxy from "../LlmProxy.ts"
+import type * as LlmObservation from "../LlmObservation.ts"
+import * as SandboxPlace from "../SandboxPlace.ts"
 import * as PackagePattern from "../PackagePattern.ts"
-import { InvalidSpec } from "../SandboxError.ts"
-import type { LlmAccess, SandboxSpec } from "../SandboxSpec.ts"
+import { InvalidSpec } from "../SandboxReason.ts"
+import type { SandboxSpec } from "../SandboxSpec.ts"
+import type { LlmAccess } from "../SpecFields.ts"
 import type { PlantedDirectory } from "../Workspace.ts"
 import * as PackageEnvironment from "./PackageEnvironment.ts"
 
@@ -16,7 +18,7 @@ export const isInside = ({ llm, packages }: Pick<SandboxSpec, "llm" | "packages"
   packages.length > 0 || (llm !== undefined && llm.caller !== "host")
 
 /** Refuses a spec that requires more than this proxy can enforce. */
-export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities) => {
+export const promised = (spec: SandboxSpec, proxy: LlmObservation.LlmProxyCapabilities) => {
   const { llm, tools } = spec
   const unserved = packageProblems(spec, proxy)
   if (llm === undefined) {
@@ -57,14 +59,14 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
 }
 
 /** URL of the mirror, as the sandbox sees it. */
-const packageUrl = `${LlmProxy.baseUrl}/packages`
+const packageUrl = `${SandboxPlace.baseUrl}/packages`
 
 /** Directories with files that configure package managers. */
 export const directories = ({ packages }: Pick<SandboxSpec, "packages">): ReadonlyArray<PlantedDirectory> =>
   PackageEnvironment.directories(PackagePattern.opened(packages), packageUrl)
 
 /** Refuses packages that the proxy does not serve. */
-const packageProblems = ({ packages }: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities) => {
+const packageProblems = ({ packages }: SandboxSpec, proxy: LlmObservation.LlmProxyCapabilities) => {
   const served = proxy.packages ?? []
   return PackagePattern.opened(packages)
     .filter((registry) => !served.includes(registry))
@@ -87,7 +89,7 @@ export const environment = (
   // A caller may have a variable of this name.
   RUN_ID: runId,
   ...env,
-  COGNI_SOCKET: LlmProxy.socketPath,
+  COGNI_SOCKET: SandboxPlace.socketPath,
   ...PackageEnvironment.make(PackagePattern.opened(packages), packageUrl),
   ...(llm === undefined || llm.caller === "host" ? {} : modelEnvironment(llm, token))
 })
@@ -98,10 +100,10 @@ const modelEnvironment = (
 ): Record<string, string> => ({
   COGNI_MODEL: llm.model,
   // The entrypoint removes its own name of the socket.
-  COGNI_GATEWAY_SOCK: LlmProxy.socketPath,
-  OPENAI_API_BASE: LlmProxy.baseUrl,
-  OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
+  COGNI_GATEWAY_SOCK: SandboxPlace.socketPath,
+  OPENAI_API_BASE: SandboxPlace.baseUrl,
+  OPENAI_BASE_URL: `${SandboxPlace.baseUrl}/v1`,
   OPENAI_API_KEY: Redacted.value(token),
-  ANTHROPIC_BASE_URL: LlmProxy.baseUrl,
+  ANTHROPIC_BASE_URL: SandboxPlace.baseUrl,
   ANTHROPIC_API_KEY: Redacted.value(token)
 })

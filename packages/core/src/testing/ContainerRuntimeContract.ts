@@ -16,7 +16,7 @@ import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 import * as WaitingContainerContract from "./WaitingContainerContract.ts"
 
 /** Parts of the contract that depend on the backend. */
-export interface Fixture {
+interface Fixture {
   readonly image: string
   readonly missingImage: string
   readonly user: User
@@ -30,7 +30,7 @@ export interface Fixture {
 export const shell = Behaviours.shell
 
 /** For `MemoryContainerRuntime`, together with {@link memoryOptions}. */
-export const memoryFixture: Fixture = {
+const memoryFixture: Fixture = {
   image: "memory/contract",
   missingImage: "memory/missing",
   user: { userId: 1000, groupId: 1000 },

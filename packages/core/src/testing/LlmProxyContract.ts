@@ -4,13 +4,14 @@
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer, type Scope } from "effect"
-import type { Mount } from "../ContainerRuntime.ts"
-import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
+import type { Mount } from "../ContainerMount.ts"
+import { LlmProxy, type LlmRequest } from "../LlmProxy.ts"
+import { socketPath } from "../SandboxPlace.ts"
 import * as RunId from "../RunId.ts"
-import type { LlmAccess } from "../SandboxSpec.ts"
+import type { LlmAccess } from "../SpecFields.ts"
 
 /** Parts of the contract that depend on the backend. */
-export interface Fixture<R> {
+interface Fixture<R> {
   /** Names of a run's remaining resources, of whatever kind this proxy uses. */
   readonly leftovers?: ((runId: RunId.RunId) => Effect.Effect<ReadonlyArray<string>, unknown, R>) | undefined
   /** An empty directory of this host, mounted for a socket. */
@@ -20,7 +21,7 @@ export interface Fixture<R> {
 }
 
 /** A request for a model. */
-export interface ModelRequest extends LlmRequest {
+interface ModelRequest extends LlmRequest {
   readonly llm: LlmAccess
 }
 

@@ -4,10 +4,13 @@ import { Effect, type Layer } from "effect"
 import { longAnnotations } from "../RunFacts.ts"
 import * as RunId from "../RunId.ts"
 import type { RunFilter, RunSearch } from "../RunSearch.ts"
-import { briefOf, type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
-import * as SandboxSpec from "../SandboxSpec.ts"
+import { type OpenRun, RunStore } from "../RunStore.ts"
+import { briefOf, withoutText } from "../RecordForms.ts"
+import { type RunRecord } from "../RunRecord.ts"
+import type * as SandboxSpec from "../SandboxSpec.ts"
+import * as SpecDecoder from "../SpecDecoder.ts"
 
-const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
+const spec = SpecDecoder.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
 
 const opened = (runId: RunId.RunId) =>
   Effect.flatMap(Effect.all([RunStore, spec]), ([store, spec]) => store.open(runId, spec))
@@ -98,7 +101,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         const token = crypto.randomUUID()
         const observed = { token, virtualKeyId: "vk", grantId: "g", requestId: "r", ingressRequestId: "i" }
         const llm = { model: "m", identity: { billingAccountId: "acct", attempt: 0 }, observed }
-        const observing = yield* SandboxSpec.decode({ image: "contract", argv: ["true"], llm })
+        const observing = yield* SpecDecoder.decode({ image: "contract", argv: ["true"], llm })
         yield* store.open(runId, observing)
         let told = 0
         assert.deepStrictEqual(yield* store.recover(() => Effect.sync(() => void (told += 1))), [])
@@ -168,7 +171,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         const made: Array<RunId.RunId> = []
         for (const model of ["a", "b\0☃", "b\0☃", "b\0☃"]) {
           const runId = yield* RunId.generate
-          const asked = yield* SandboxSpec.decode({
+          const asked = yield* SpecDecoder.decode({
             image: "contract",
             argv: ["true"],
             llm: { model, identity: { billingAccountId: account, agentId: "codex", sessionId: "s" } }
@@ -222,7 +225,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         Effect.gen(function* () {
           const store = yield* RunStore
           const [runId, account] = [yield* RunId.generate, crypto.randomUUID()]
-          const asked = yield* SandboxSpec.decode({
+          const asked = yield* SpecDecoder.decode({
             image: "contract",
             argv: ["agent", "a long prompt"],
             env: { LANG: "C.UTF-8" },

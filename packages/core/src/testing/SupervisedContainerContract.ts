@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, type Layer, Queue, Stream } from "effect"
 import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
-import { supervisor } from "../SandboxSpec.ts"
+import { supervisor } from "../SpecFields.ts"
 import * as RunId from "../RunId.ts"
 import { type Behaviour, started, written } from "./Behaviour.ts"
 

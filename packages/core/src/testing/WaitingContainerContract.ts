@@ -4,7 +4,7 @@ import { Effect, type Layer, Stream } from "effect"
 import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import { mismatches } from "../Posture.ts"
 import * as RunId from "../RunId.ts"
-import { ContainerFailed } from "../SandboxError.ts"
+import { ContainerFailed } from "../SandboxReason.ts"
 import type { WaitingSpec } from "../WaitingSandbox.ts"
 import { type Behaviour, written } from "./Behaviour.ts"
 

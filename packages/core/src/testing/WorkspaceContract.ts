@@ -6,17 +6,12 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer, type Scope } from "effect"
 import * as RunId from "../RunId.ts"
 import { sourceAt } from "../WaitingSandbox.ts"
-import {
-  inputsTarget,
-  type PlantedDirectory,
-  target,
-  Workspace,
-  type WorkspaceRequest
-} from "../Workspace.ts"
+import { type PlantedDirectory, Workspace, type WorkspaceRequest } from "../Workspace.ts"
+import { inputsTarget, target } from "../SandboxPlace.ts"
 import { socketTarget } from "../internal/SocketPlace.ts"
 
 /** Parts of the contract that depend on the backend. */
-export interface Fixture<R> {
+interface Fixture<R> {
   /** An existing directory the caller may give to a run. */
   readonly directory: Effect.Effect<string, unknown, R | Scope.Scope>
   /** A path where nothing exists. */

@@ -1,8 +1,6 @@
 export * as ApprovalsContract from "./ApprovalsContract.ts"
-export * as Behaviour from "./Behaviour.ts"
 export * as ContainerRuntimeContract from "./ContainerRuntimeContract.ts"
 export * as LlmProxyContract from "./LlmProxyContract.ts"
 export * as RunJournalContract from "./RunJournalContract.ts"
 export * as RunStoreContract from "./RunStoreContract.ts"
-export * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 export * as WorkspaceContract from "./WorkspaceContract.ts"

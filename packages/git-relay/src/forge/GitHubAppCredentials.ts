@@ -8,20 +8,14 @@ import { CredentialsUnavailable } from "../GitRelayError.ts"
 import * as ForgeApi from "../internal/forge/ForgeApi.ts"
 import * as GitHubAppToken from "../internal/forge/GitHubAppToken.ts"
 import { serverOf } from "../Refs.ts"
+import { permissions } from "../internal/forge/GitHubPermissions.ts"
 
-export interface GitHubAppOptions extends GitHubAppToken.GitHubApp {
+interface GitHubAppOptions extends GitHubAppToken.GitHubApp {
   /** Looked up by repository if omitted. */
   readonly installationId?: number | undefined
   /** The only server whose repositories get tokens. Defaults to `https://github.com`. */
   readonly server?: string | undefined
 }
-
-/** Rights of each use. They never include changing workflows. */
-export const permissions = {
-  fetch: { contents: "read" },
-  push: { contents: "write" },
-  pull_request: { contents: "read", pull_requests: "write" }
-} as const satisfies Readonly<Record<CredentialRequest["purpose"], GitHubAppToken.Rights>>
 
 export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
   const server = serverOf(options.server ?? "https://github.com")

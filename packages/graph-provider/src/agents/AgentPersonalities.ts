@@ -2,8 +2,10 @@
  * Personalities that an application adds to an agent: instructions before the conversation, skills in the directory
  * where the agent looks for them, and a model.
  */
-import type { Input } from "@cogni/sandbox-core/SandboxSpec"
-import type { Agent, AgentTask, Capabilities } from "./Agent.ts"
+import type { Input } from "@cogni/sandbox-core/SpecFields"
+import type { Agent } from "./Agent.ts"
+import type { AgentTask } from "./AgentFields.ts"
+import type { Capabilities } from "./AgentFields.ts"
 import * as AgentSkills from "./AgentSkills.ts"
 
 export interface AgentPersonality {

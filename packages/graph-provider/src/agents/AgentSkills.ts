@@ -4,7 +4,7 @@
  * Inputs of a run are flat files. So the command line copies each skill to where the agent looks for it, and then
  * becomes the agent. The names are plain, and never a part of the script.
  */
-import type { Input } from "@cogni/sandbox-core/SandboxSpec"
+import type { Input } from "@cogni/sandbox-core/SpecFields"
 import * as SessionDirectory from "../internal/SessionDirectory.ts"
 import type { Agent } from "./Agent.ts"
 

@@ -7,15 +7,9 @@
  * Results of two sessions did not come from one agent, and are unreadable.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  codingCapabilities,
-  promptInput,
-  withPrompt,
-  withSession
-} from "./Agent.ts"
+import { type Agent, AgentId, promptInput, withPrompt, withSession } from "./Agent.ts"
+import { type AgentTask } from "./AgentFields.ts"
+import { codingCapabilities } from "./AgentParts.ts"
 import {
   type AgentEvent,
   type AgentOutcome,

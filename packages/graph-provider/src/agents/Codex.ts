@@ -7,16 +7,9 @@
  * did not come from one agent, and is unreadable. An `error` line by itself reports a retry, and ends nothing.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  codingCapabilities,
-  promptInput,
-  provider,
-  withPrompt,
-  withSession
-} from "./Agent.ts"
+import { type Agent, AgentId, promptInput, withPrompt, withSession } from "./Agent.ts"
+import { type AgentTask } from "./AgentFields.ts"
+import { codingCapabilities, provider } from "./AgentParts.ts"
 import {
   type AgentEvent,
   type AgentOutcome,

@@ -4,11 +4,12 @@
  * It prints one line, the envelope of the source documents: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
  */
 import { Option, Schema } from "effect"
-import { type Agent, AgentId, messagesInput } from "./Agent.ts"
+import { type Agent, AgentId } from "./Agent.ts"
+import { messagesInput } from "./AgentParts.ts"
 import { type AgentOutcome, answered, Count, excerpt, failed, unreadable, whole } from "./AgentOutput.ts"
 
 /** All keys. Any other key means that a different program wrote the output. */
-export const Envelope = Schema.Struct({
+const Envelope = Schema.Struct({
   payloads: Schema.NonEmptyArray(Schema.Struct({ text: Schema.String })),
   meta: Schema.Struct({
     durationMs: Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)),

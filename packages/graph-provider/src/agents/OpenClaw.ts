@@ -8,17 +8,9 @@
  * a tool call. The envelope then says so, and there is no answer.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  chatProvider,
-  codingCapabilities,
-  promptInput,
-  promptPath,
-  provider,
-  withSession
-} from "./Agent.ts"
+import { type Agent, AgentId, promptInput, promptPath, withSession } from "./Agent.ts"
+import { type AgentTask } from "./AgentFields.ts"
+import { chatProvider, codingCapabilities, provider } from "./AgentParts.ts"
 import * as AgentPersonalities from "./AgentPersonalities.ts"
 import * as AgentSkills from "./AgentSkills.ts"
 import {

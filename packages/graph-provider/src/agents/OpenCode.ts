@@ -7,16 +7,9 @@
  * is that of the tool call that started it.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  codingCapabilities,
-  promptInput,
-  provider,
-  withPrompt,
-  withSession
-} from "./Agent.ts"
+import { type Agent, AgentId, promptInput, withPrompt, withSession } from "./Agent.ts"
+import { type AgentTask } from "./AgentFields.ts"
+import { codingCapabilities, provider } from "./AgentParts.ts"
 import {
   type AgentOutcome,
   answered,

@@ -6,17 +6,9 @@
  * exit code: it is in that message, with the reason `error`. Before pi gives up, it retries and reports each retry.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  chatProvider,
-  codingCapabilities,
-  promptInput,
-  provider,
-  withPrompt,
-  withSession
-} from "./Agent.ts"
+import { type Agent, AgentId, promptInput, withPrompt, withSession } from "./Agent.ts"
+import { type AgentTask } from "./AgentFields.ts"
+import { chatProvider, codingCapabilities, provider } from "./AgentParts.ts"
 import {
   type AgentOutcome,
   answered,

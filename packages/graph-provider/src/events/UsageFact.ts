@@ -4,7 +4,7 @@
  * Strict: unknown keys are rejected, so that a fact carries no other data. Its key is `runId/attempt/usageUnitId`.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { Schema } from "effect"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))

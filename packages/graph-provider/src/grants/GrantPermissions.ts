@@ -8,7 +8,7 @@
 import { ConnectionRules } from "@cogni/sandbox-connections/ConnectionDecision"
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
-import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import { LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import { Result, Schema } from "effect"
 

@@ -5,61 +5,13 @@
  *
  * A browser does not keep a token, but the secret of a sign-in, which ends sooner than the grant.
  */
-import { describeIssue, issuesOf } from "@cogni/sandbox-core/SandboxSpec"
-import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
-import { ExecutionGrant } from "./ExecutionGrant.ts"
-import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
+import { Clock, Context, Effect, Layer, type Redacted, Ref } from "effect"
+import type { ExecutionGrant } from "./ExecutionGrant.ts"
 import * as GrantToken from "./GrantToken.ts"
 import * as MemorySignIns from "../internal/MemorySignIns.ts"
-
-/** Maximum number of grants in a list. */
-export const listedMax = 1000
-
-const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
-
-/** A grant to issue: what it allows, to whom, until when. */
-export const GrantInput = Schema.Struct({
-  userId,
-  billingAccountId,
-  scopes,
-  allowSandbox,
-  expiresAt,
-  /** Default: no tools, no repositories, and the models that the host offers. */
-  permissions: Schema.optionalKey(GrantPermissions)
-})
-
-export type GrantInput = typeof GrantInput.Type
-
-export interface IssuedGrant {
-  readonly grant: ExecutionGrant
-  /** Shown once: the store keeps only its hash. */
-  readonly token: Redacted.Redacted<string>
-}
-
-/** The grant store cannot be reached. Access is denied. */
-export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavailable>()(
-  "GrantStoreUnavailable",
-  {
-    detail: Schema.String,
-    remedy: Schema.String
-  }
-) {
-  readonly isRetryable = true
-  override get message(): string {
-    return `the grant store ${this.detail}. ${this.remedy}`
-  }
-}
-
-/** The input is not a valid grant. The error does not repeat its values. */
-export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
-  /** Each invalid field: its path, such as `permissions`, `tools`, `0`, and its rule. */
-  issues: Schema.Array(Schema.Struct({ path: Schema.Array(Schema.String), message: Schema.String }))
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return `the grant is invalid: ${this.issues.map(describeIssue).join("; ")}. Correct it and issue it again`
-  }
-}
+import type { GrantStoreUnavailable, GrantRefused } from "./GrantError.ts"
+import type { GrantInput } from "./GrantDraft.ts"
+import { listedMax, type IssuedGrant, draft } from "./GrantDraft.ts"
 
 export class GrantStore extends Context.Service<
   GrantStore,
@@ -101,29 +53,6 @@ export class GrantStore extends Context.Service<
     }) => Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
-
-/** Also rejects an invalid date: a grant with one would never expire. */
-const checkInput = Schema.decodeUnknownEffect(Schema.toType(GrantInput), { errors: "all" })
-
-/** Creates a grant, dated now, and its token. For implementations of the port. */
-export const draft = Effect.fnUntraced(function* (
-  input: GrantInput
-): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
-  yield* Effect.mapError(checkInput(input), (error) => new GrantRefused({ issues: issuesOf(error) }))
-  const token = yield* GrantToken.generate
-  const grant: ExecutionGrant = {
-    id: `grant-${crypto.randomUUID()}`,
-    userId: input.userId,
-    billingAccountId: input.billingAccountId,
-    scopes: [...input.scopes],
-    allowSandbox: input.allowSandbox,
-    permissions: input.permissions ?? safeDefault,
-    expiresAt: input.expiresAt,
-    revokedAt: null,
-    createdAt: new Date(yield* Clock.currentTimeMillis)
-  }
-  return { grant, token, tokenHash: yield* GrantToken.hash(token) }
-})
 
 const makeMemory = Effect.gen(function* () {
   const grants = yield* Ref.make<ReadonlyMap<string, { grant: ExecutionGrant; tokenHash: string }>>(new Map())

@@ -4,7 +4,7 @@
  * Discovery is separate from execution: listing needs no engine, and an entry grants no permission.
  */
 import { Context, Effect, Layer, Schema } from "effect"
-import { Capabilities, ModelApi } from "../agents/Agent.ts"
+import { Capabilities, ModelApi } from "../agents/AgentFields.ts"
 import { AgentRegistry } from "../agents/AgentRegistry.ts"
 import { GraphId, sandboxNamespace } from "./GraphId.ts"
 

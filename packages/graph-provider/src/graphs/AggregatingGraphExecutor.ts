@@ -8,7 +8,8 @@ import { Cause, Context, Effect, Exit, Layer } from "effect"
 import * as UsageFact from "../events/UsageFact.ts"
 import * as ProviderRun from "../internal/ProviderRun.ts"
 import { GraphObserver } from "./GraphObserver.ts"
-import { GraphRefused, type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
+import { type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
+import { GraphRefused } from "./GraphRun.ts"
 
 export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
   "@cogni/sandbox-graph-provider/GraphExecutor"

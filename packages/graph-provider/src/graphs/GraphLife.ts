@@ -8,7 +8,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Array as Arr, type Cause, Deferred, Effect, Exit, Fiber, Queue, Stream } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 import { type Ending, ending } from "../events/EventGrammar.ts"
-import type { GraphFinal, GraphRun } from "./GraphProvider.ts"
+import type { GraphFinal, GraphRun } from "./GraphRun.ts"
 
 /** Maximum number of events that wait for their reader. */
 export const eventsBufferedMax = 1024

@@ -6,7 +6,8 @@
  * composition without an observer does not compile, and the fiber that starts a run cannot lose it.
  */
 import { Context, type Effect, Layer } from "effect"
-import type { GraphFinal, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphFinal } from "./GraphRun.ts"
 import type { UsageFact } from "../events/UsageFact.ts"
 
 /** The end of a run. */

@@ -9,7 +9,8 @@ import { Cause, Context, Deferred, Effect, Exit, FiberSet, Layer, Option, type S
 import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
 import type { AiEvent } from "../events/AiEvent.ts"
 import * as EventGrammar from "../events/EventGrammar.ts"
-import type { GraphFinal, GraphRun, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphFinal, GraphRun } from "./GraphRun.ts"
 import * as GraphEnd from "../internal/GraphEnd.ts"
 
 export interface GraphRunResult {

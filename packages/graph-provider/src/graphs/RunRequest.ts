@@ -3,7 +3,7 @@
  *
  * The account, the user and the identity of a run are not in it. They come from a grant.
  */
-import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
+import { ToolName } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
 import { GraphRunRequest } from "./GraphProvider.ts"
 

@@ -7,7 +7,8 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunState } from "@cogni/sandbox-core/RunFacts"
 import { Context, type Effect, Schema } from "effect"
-import type { GraphRefused, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GraphRefused } from "./GraphRun.ts"
 
 /** How a run ended, as its queue knows it. */
 export interface SubmittedEnd {

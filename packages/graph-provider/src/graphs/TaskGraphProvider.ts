@@ -6,14 +6,14 @@
  * inside. But no part of that proxy is in the container.
  */
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
-import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
+import type { LoopLimits } from "@cogni/sandbox-loop/LoopLimits"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer, Result } from "effect"
 import * as AgentRun from "../AgentRun.ts"
-import type { Capabilities } from "../agents/Agent.ts"
+import type { Capabilities } from "../agents/AgentFields.ts"
 import type { CatalogProvider } from "./AgentCatalog.ts"
 import type { GraphObserver } from "./GraphObserver.ts"
 import type { GraphProvider, GraphRunRequest } from "./GraphProvider.ts"

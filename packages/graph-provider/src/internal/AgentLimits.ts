@@ -1,5 +1,5 @@
 /** Time limits of agents. */
-import { Limits } from "@cogni/sandbox-core/SandboxSpec"
+import { Limits } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
 import type { Agent } from "../agents/Agent.ts"
 

@@ -1,12 +1,12 @@
 /** Reasons why a run may not start, as errors for its caller. */
 import type { LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
-import type { AccountBusy, InsufficientCredits, InvalidSpec } from "@cogni/sandbox-core/SandboxError"
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type { AccountBusy, InsufficientCredits, InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
+import * as SchemaIssues from "@cogni/sandbox-core/SchemaIssues"
 import type { Schema } from "effect"
 import type { AiErrorCode } from "../events/AiEvent.ts"
-import { GraphRefused } from "../graphs/GraphProvider.ts"
+import { GraphRefused } from "../graphs/GraphRun.ts"
 import { type GrantRunsExhausted, retrySeconds } from "../grants/GrantRuns.ts"
-import type { RepositoryUnavailable } from "../Repositories.ts"
+import type { RepositoryUnavailable } from "../RepositoryUse.ts"
 
 /** Gives an error a coarse code. */
 export const as =
@@ -31,7 +31,7 @@ const invalid = (reason: string, problems: ReadonlyArray<string>): GraphRefused 
   new GraphRefused({ error: "invalid_request", reason, detail: problems.join("; ") })
 
 export const ofRequest = (error: Schema.SchemaError): GraphRefused =>
-  invalid("InvalidRequest", SandboxSpec.problemsOf(error))
+  invalid("InvalidRequest", SchemaIssues.problemsOf(error))
 
 /** Reasons for which a spec may not start now. */
 export const ofSpec = (reason: InvalidSpec | LlmProxyError): GraphRefused => {

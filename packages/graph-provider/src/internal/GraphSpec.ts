@@ -1,17 +1,12 @@
 /** Builds the spec of an admitted request. Pure. */
-import type {
-  CanaryPolicy,
-  LlmBudget,
-  LlmIdentity,
-  SandboxSpecInput,
-  WorkspaceSource
-} from "@cogni/sandbox-core/SandboxSpec"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { CanaryPolicy, LlmBudget, LlmIdentity, WorkspaceSource } from "@cogni/sandbox-core/SpecFields"
 import type { Agent } from "../agents/Agent.ts"
 import * as AgentRun from "../AgentRun.ts"
 import * as AgentLimits from "./AgentLimits.ts"
 import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
-import type { OpenTurn } from "../threads/Threads.ts"
+import type { OpenTurn } from "../threads/OpenTurn.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 
 /**

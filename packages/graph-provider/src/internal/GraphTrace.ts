@@ -1,7 +1,8 @@
 /** Attributes of a graph run in traces and logs. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Effect, Option } from "effect"
-import type { GraphFinal, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import type { GraphFinal } from "../graphs/GraphRun.ts"
 import { agentIdOf } from "./Admission.ts"
 
 /** Adds the run's attributes to every log line. */

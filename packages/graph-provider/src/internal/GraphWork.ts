@@ -7,13 +7,11 @@ import { Effect, Schedule, type Scope } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 import { type GraphId, sandboxNamespace } from "../graphs/GraphId.ts"
 import { GraphObserver } from "../graphs/GraphObserver.ts"
-import type { GraphProvider, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
-import {
-  type InClone,
-  Repositories,
-  type RepositoryDelivery,
-  type RepositoryUnavailable
-} from "../Repositories.ts"
+import type { GraphProvider, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import type { GraphRefused } from "../graphs/GraphRun.ts"
+import { Repositories } from "../Repositories.ts"
+import { type RepositoryUnavailable } from "../RepositoryUse.ts"
+import { type InClone, type RepositoryDelivery } from "../RepositoryUse.ts"
 import * as GrantConnections from "../grants/GrantConnections.ts"
 import { GrantStore } from "../grants/GrantStore.ts"
 import * as Conclusion from "./Conclusion.ts"

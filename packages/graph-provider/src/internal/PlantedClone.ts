@@ -2,7 +2,7 @@
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect } from "effect"
-import type { InClone, RepositoryPlace, RepositoryUse } from "../Repositories.ts"
+import type { InClone, RepositoryPlace, RepositoryUse } from "../RepositoryUse.ts"
 
 /** Runs `use` in a clone; without a clone, in the workspace of the spec. */
 export const live = Effect.fnUntraced(function* <A extends RepositoryUse, E, R, D, E2, R2>(

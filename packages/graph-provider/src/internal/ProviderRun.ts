@@ -10,13 +10,8 @@ import type { AiEvent } from "../events/AiEvent.ts"
 import * as EventGrammar from "../events/EventGrammar.ts"
 import * as UsageFact from "../events/UsageFact.ts"
 import type { GraphObserver } from "../graphs/GraphObserver.ts"
-import type {
-  GraphFinal,
-  GraphRefused,
-  GraphRun,
-  GraphRunRequest,
-  RunContext
-} from "../graphs/GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import type { GraphFinal, GraphRefused, GraphRun } from "../graphs/GraphRun.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "../graphs/GraphLife.ts"
 import * as Observation from "./Observation.ts"

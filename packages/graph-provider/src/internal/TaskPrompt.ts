@@ -1,6 +1,6 @@
 /** Builds the instructions that a model receives before a task. Pure. */
-import type { ChatMessage } from "@cogni/sandbox-loop/ChatModel"
-import type { Message } from "../agents/Agent.ts"
+import type { ChatMessage } from "@cogni/sandbox-loop/ChatMessage"
+import type { Message } from "../agents/AgentFields.ts"
 
 const instructions = (workingDirectory: string): string =>
   [

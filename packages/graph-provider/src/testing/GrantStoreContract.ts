@@ -1,7 +1,8 @@
 /** Contract of `GrantStore`: each token and each sign-in authenticates exactly one grant, and neither is stored. */
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, type Layer, Redacted } from "effect"
-import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../grants/GrantStore.ts"
+import { GrantStore } from "../grants/GrantStore.ts"
+import { type GrantInput, GrantInput as GrantInputSchema } from "../grants/GrantDraft.ts"
 import * as GrantToken from "../grants/GrantToken.ts"
 
 const input: GrantInput = {

@@ -3,7 +3,8 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import { keyOf, newFilesName, ThreadId, type ThreadName } from "../threads/Thread.ts"
-import { type Hold, ThreadStore } from "../threads/ThreadStore.ts"
+import { ThreadStore } from "../threads/ThreadStore.ts"
+import { type Hold } from "../threads/Thread.ts"
 
 const threadsMax = 3
 

@@ -7,7 +7,7 @@
 import { Effect, Schema } from "effect"
 import * as Hex from "effect/encoding/Hex"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import type { Message } from "../agents/Agent.ts"
+import type { Message } from "../agents/AgentFields.ts"
 
 /** A name that a caller chooses. Two names are the same thread only if they are the same characters. */
 export const ThreadId = Schema.String.check(
@@ -179,4 +179,35 @@ export const messagesOf = (
       : [{ role: "system", content: `${left} earlier turns of this conversation are left out here.` }]
   const [first, ...others] = [...note, ...shown, request]
   return [first ?? request, ...others]
+}
+
+/** Maximum number of threads in a list. */
+export const listedMax = 10_000
+
+/** How long a thread stays held without being renewed. Longer than a container lives without its host. */
+export const holdSeconds = 30
+
+/** Which turns of a history to read. Absent limits do not apply. */
+export interface HistoryPart {
+  /** Only turns after this number. The first turn has number 1. */
+  readonly after?: number | undefined
+  /** Only turns before this number. */
+  readonly before?: number | undefined
+  readonly turnsMax?: number | undefined
+  /** One turn is returned even if it is larger. */
+  readonly bytesMax?: number | undefined
+}
+
+export interface Hold {
+  readonly key: ThreadKey
+  /** Unique for each turn and each removal. */
+  readonly holder: string
+}
+
+/** A turn that ended with an answer. */
+export interface EndedTurn {
+  readonly turn: Omit<ThreadTurn, "at">
+  /** The session that contains this turn and all before it. Absent: the agent has none. */
+  readonly sessionId?: string | undefined
+  readonly workspaceBytes: number
 }

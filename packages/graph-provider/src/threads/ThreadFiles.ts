@@ -3,7 +3,7 @@
  *
  * Their content is of an agent. No implementation reads it: it is only mounted, measured and removed as a whole.
  */
-import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
+import type { WorkspaceSource } from "@cogni/sandbox-core/SpecFields"
 import { Context, Effect, Layer } from "effect"
 import { ThreadFilesFailed } from "./ThreadError.ts"
 import type { FilesName, ThreadKey } from "./Thread.ts"

@@ -16,37 +16,7 @@ import {
   type ThreadTurn,
   turnBytes
 } from "./Thread.ts"
-
-/** Maximum number of threads in a list. */
-export const listedMax = 10_000
-
-/** How long a thread stays held without being renewed. Longer than a container lives without its host. */
-export const holdSeconds = 30
-
-/** Which turns of a history to read. Absent limits do not apply. */
-export interface HistoryPart {
-  /** Only turns after this number. The first turn has number 1. */
-  readonly after?: number | undefined
-  /** Only turns before this number. */
-  readonly before?: number | undefined
-  readonly turnsMax?: number | undefined
-  /** One turn is returned even if it is larger. */
-  readonly bytesMax?: number | undefined
-}
-
-export interface Hold {
-  readonly key: ThreadKey
-  /** Unique for each turn and each removal. */
-  readonly holder: string
-}
-
-/** A turn that ended with an answer. */
-export interface EndedTurn {
-  readonly turn: Omit<ThreadTurn, "at">
-  /** The session that contains this turn and all before it. Absent: the agent has none. */
-  readonly sessionId?: string | undefined
-  readonly workspaceBytes: number
-}
+import { listedMax, holdSeconds, type HistoryPart, type Hold, type EndedTurn } from "./Thread.ts"
 
 export class ThreadStore extends Context.Service<
   ThreadStore,

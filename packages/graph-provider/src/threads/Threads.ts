@@ -5,20 +5,19 @@
  * last turn left. If that turn failed or its host died, the session may contain what the history does not: then the
  * agent begins a new one, and receives the history as text.
  */
-import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { Clock, Context, Deferred, Effect, Layer, Metric, Schedule, type Scope } from "effect"
-import type { Agent, AgentSession, Message } from "../agents/Agent.ts"
 import * as HostShare from "./HostShare.ts"
 import * as Thread from "./Thread.ts"
 import * as ThreadError from "./ThreadError.ts"
 import { ThreadFiles } from "./ThreadFiles.ts"
-import { type Hold, type HistoryPart, holdSeconds, ThreadStore } from "./ThreadStore.ts"
+import { ThreadStore } from "./ThreadStore.ts"
+import { type Hold, type HistoryPart, holdSeconds } from "./Thread.ts"
 import * as ThreadSweep from "./ThreadSweep.ts"
+import type { AskedTurn, OpenTurn, Swept } from "./OpenTurn.ts"
 
 /** Directory of the agents' sessions, below the one that belongs to the agent and not to its work. */
-const sessionsPath = `${Workspace.target}/.cogni/sessions`
+const sessionsPath = `${SandboxPlace.target}/.cogni/sessions`
 
 /** Metric of what {@link Thread.ThreadLimits} allows all accounts together. */
 const hostBytes = Metric.gauge("sandbox_thread_files_bytes", {
@@ -34,50 +33,12 @@ export interface Options {
   readonly sweepsAfterTurns?: boolean
 }
 
-/** A turn that wants to begin. */
-export interface AskedTurn {
-  readonly billingAccountId: string
-  readonly threadId: string
-  readonly runId: RunId
-  readonly agent: Pick<Agent, "id" | "capabilities">
-  readonly personality?: string | undefined
-  readonly asked: string
-}
-
-/** A turn that holds its thread. */
-export interface OpenTurn {
-  /** The agent's part of the conversation. */
-  readonly messages: readonly [Message, ...ReadonlyArray<Message>]
-  readonly session: AgentSession | undefined
-  readonly workspace: WorkspaceSource
-  /** Marks the turn as begun. From then on, only its end leaves a session to continue. */
-  readonly begin: Effect.Effect<
-    void,
-    ThreadError.ThreadFilesFailed | ThreadError.ThreadLost | ThreadError.ThreadsUnavailable
-  >
-  /** Records the answer. */
-  readonly end: (
-    answered: string
-  ) => Effect.Effect<void, ThreadError.ThreadLost | ThreadError.ThreadsUnavailable>
-  /** Fails when the turn no longer holds its thread. Never succeeds. */
-  readonly lost: Effect.Effect<never, ThreadError.ThreadLost>
-}
-
 type Removal =
   | ThreadError.ThreadBusy
   | ThreadError.ThreadFilesFailed
   | ThreadError.ThreadLost
   | ThreadError.ThreadNotFound
   | ThreadError.ThreadsUnavailable
-
-/** The keys of threads that a sweep removed or emptied, and why others could not be. */
-export interface Swept {
-  readonly expired: ReadonlyArray<Thread.Thread>
-  readonly emptied: ReadonlyArray<Thread.Thread>
-  /** Files on this host that no thread has any more. */
-  readonly orphans: ReadonlyArray<Thread.FilesName>
-  readonly failed: ReadonlyArray<{ readonly key: Thread.ThreadKey; readonly reason: string }>
-}
 
 export interface ThreadsShape {
   /** Opens the next turn of a thread, and holds the thread until the scope closes. */

@@ -1,6 +1,6 @@
 /** Explains why an account may not start a run, and what to change. Pure. */
-import { AccountBusy, InsufficientCredits } from "@cogni/sandbox-core/SandboxError"
-import { type AccountRefusal, exceedsWhole, type MoneyRefusal } from "../AccountLimits.ts"
+import { AccountBusy, InsufficientCredits } from "@cogni/sandbox-core/SandboxReason"
+import { type AccountRefusal, exceedsWhole, type MoneyRefusal } from "../AccountDecision.ts"
 import { periodsOf } from "../AccountStanding.ts"
 import * as Money from "../Money.ts"
 

@@ -1,7 +1,9 @@
 /** A ledger in memory: which entries it has, what they answer. Pure. */
 import * as Struct from "effect/Struct"
 import * as LedgerEntries from "../LedgerEntries.ts"
-import { key, type LedgerEntry, revisionKey, State } from "../LedgerEntry.ts"
+import { type LedgerEntry } from "../LedgerEntry.ts"
+import { key, revisionKey } from "../EntryKey.ts"
+import { State } from "../EntryFields.ts"
 import {
   type Filter,
   type GroupBy,
@@ -16,6 +18,7 @@ import {
 import { comparePlaces, decodeCursor, encodeCursor, placeOf } from "../LedgerCursor.ts"
 import { isKeyed, type KeyedRun, keyOf as keyOfRun, type RunKey, type SettledRun } from "../LedgerRun.ts"
 import * as Money from "../Money.ts"
+import * as MoneySums from "../MoneySums.ts"
 
 export interface LedgerTable {
   readonly runs: ReadonlyMap<string, SettledRun>
@@ -146,7 +149,7 @@ const sumOf = (group: string | undefined, entries: ReadonlyArray<LedgerEntry>): 
     entries.reduce((sum, entry) => sum + (entry[name] ?? 0), 0)
   const costOf = (some: ReadonlyArray<LedgerEntry>) => {
     const costs = some.flatMap(({ costUsd }) => (costUsd === undefined ? [] : [Money.fromUsd(costUsd)]))
-    return costs.length === 0 ? undefined : costs.reduce(Money.add, Money.zero)
+    return costs.length === 0 ? undefined : costs.reduce(MoneySums.add, MoneySums.zero)
   }
   const cost = costOf(entries)
   const estimatedCost = costOf(entries.filter(({ priceSource }) => priceSource === "reservation"))

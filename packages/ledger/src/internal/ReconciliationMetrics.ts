@@ -3,7 +3,8 @@ import { attribute } from "@cogni/sandbox-core/Telemetry"
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
-import { key, type LedgerEntry } from "../LedgerEntry.ts"
+import { type LedgerEntry } from "../LedgerEntry.ts"
+import { key } from "../EntryKey.ts"
 import type { SpendRowsUnavailable } from "../SpendRows.ts"
 
 const calls = Metric.counter("sandbox_reconciled_calls_total", {

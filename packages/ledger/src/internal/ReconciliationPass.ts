@@ -8,19 +8,20 @@ import * as Equal from "effect/Equal"
 import * as Effect from "effect/Effect"
 import * as Stream from "effect/Stream"
 import type { Ledger } from "../Ledger.ts"
-import { type LedgerEntry, normalized, revisionKey, type State, unknownUnitId } from "../LedgerEntry.ts"
+import { type LedgerEntry } from "../LedgerEntry.ts"
+import { normalized, revisionKey } from "../EntryKey.ts"
+import { type State, unknownUnitId } from "../EntryFields.ts"
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
 import {
-  isFilter,
-  isKeyFilter,
   type PriceOf,
   type SpendQuery,
   type SpendRow,
   type SpendRows,
   SpendRowsUnavailable
 } from "../SpendRows.ts"
+import { isFilter, isKeyFilter } from "../SpendFields.ts"
 import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
 import * as RowPlan from "./RowPlan.ts"
 import * as RunKeyRows from "./RunKeyRows.ts"

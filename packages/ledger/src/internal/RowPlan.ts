@@ -4,17 +4,11 @@
  * The rows of a run come by the run's key. Without one, they come by account and time: calls that are close together
  * share a window. A few calls, and those of an account that no filter can name, are asked for by their IDs.
  */
-import { type LedgerEntry, unknownUnitId } from "../LedgerEntry.ts"
+import { type LedgerEntry } from "../LedgerEntry.ts"
+import { unknownUnitId } from "../EntryFields.ts"
 import type { KeyedRun } from "../LedgerRun.ts"
-import {
-  type CallKey,
-  isFilter,
-  isKeyFilter,
-  queryCallsMax,
-  type SpendAbilities,
-  type SpendQuery,
-  type Window
-} from "../SpendRows.ts"
+import { type SpendAbilities, type SpendQuery } from "../SpendRows.ts"
+import { type CallKey, isFilter, isKeyFilter, queryCallsMax, type Window } from "../SpendFields.ts"
 
 export interface PlanLimits {
   /** Difference of our clock and the upstream's that windows tolerate, in seconds. */

@@ -6,7 +6,8 @@
  * with an ID of its own. Such a row has no sign of its call. So as many of them are explained as there are calls that
  * went upstream, were refused or not answered, and have no row. The others are reported.
  */
-import { type LedgerEntry, unknownUnitId } from "../LedgerEntry.ts"
+import { type LedgerEntry } from "../LedgerEntry.ts"
+import { unknownUnitId } from "../EntryFields.ts"
 import { reasons } from "../Reconciliation.ts"
 import type { SpendRow } from "../SpendRows.ts"
 import { isEmptyFailure } from "./RowFigures.ts"

@@ -1,15 +1,17 @@
 /** Contract of the reservations of accounts: in memory, SQLite, PostgreSQL. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, type Layer, Result, type Scope } from "effect"
-import type { AccountLimit } from "../AccountLimits.ts"
-import type { AccountReservations, Reservation } from "../AccountReservations.ts"
+import type { AccountReservations } from "../AccountReservations.ts"
+import type { Reservation } from "../AccountReservation.ts"
 import type { Ledger } from "../Ledger.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as Money from "../Money.ts"
-import { entryOf, runOf } from "./LedgerContract.ts"
+import * as MoneySums from "../MoneySums.ts"
+import { entryOf, runOf } from "./LedgerSamples.ts"
+import { now, reservationOf } from "./LedgerSamples.ts"
 
 /** Reservations, and the ledger that they are compared with. */
-export interface Pair {
+interface Pair {
   readonly ledger: Ledger["Service"]
   readonly reservations: AccountReservations["Service"]
 }
@@ -23,28 +25,8 @@ export class AccountPairs extends Context.Service<
   }
 >()("@cogni/sandbox-ledger/testing/AccountPairs") {}
 
-/** A moment after the calls of `LedgerContract.entryOf`, on the same day. */
-export const now = "2026-01-31T11:00:00.000Z"
-const leaseUntil = "2026-01-31T11:05:00.000Z"
 const afterLease = "2026-01-31T11:05:00.001Z"
 const closedAt = "2026-01-31T11:01:00.000Z"
-
-/** A reservation for tests. */
-export const reservationOf = (
-  runId: string,
-  usd: number | undefined,
-  limit: AccountLimit,
-  changes: Partial<Reservation> = {}
-): Reservation => ({
-  run: { runId: RunId.make(runId), attempt: 0 },
-  billingAccountId: "account-1",
-  owner: "boot/1/1",
-  limit,
-  amount: usd === undefined ? undefined : Money.fromUsd(usd),
-  now,
-  leaseUntil,
-  ...changes
-})
 
 export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "10 minutes" })(
@@ -77,7 +59,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
             refusal: {
               limit: "day",
               usdMax: 0.3,
-              spent: Money.zero,
+              spent: MoneySums.zero,
               reserved: Money.fromUsd(0.3),
               asked: Money.fromUsd(1e-6)
             }
@@ -303,7 +285,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           }
           const byDay = yield* pair.ledger.sums({ by: "day" })
           assert.deepStrictEqual(
-            byDay.sums.map(({ group = "", cost = Money.zero }) => [group, Money.toUsd(cost)]),
+            byDay.sums.map(({ group = "", cost = MoneySums.zero }) => [group, Money.toUsd(cost)]),
             days.toReversed().map((day) => [day, sumOf(day)])
           )
         }))

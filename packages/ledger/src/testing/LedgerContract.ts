@@ -1,52 +1,9 @@
 /** Contract of every ledger: in memory, SQLite, PostgreSQL. */
 import { assert, it } from "@effect/vitest"
-import { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, type Layer, type Scope, Stream } from "effect"
 import { entries as streamed, Ledger } from "../Ledger.ts"
-import type { LedgerEntry } from "../LedgerEntry.ts"
-import type { LedgerRun } from "../LedgerRun.ts"
 import * as Money from "../Money.ts"
-
-/** A run for tests. */
-export const runOf = (runId: string, changes: Partial<LedgerRun> = {}): LedgerRun => ({
-  runId: RunId.make(runId),
-  attempt: 0,
-  billingAccountId: "account-1",
-  upstream: "litellm",
-  model: "gpt-5",
-  host: "here",
-  owner: "boot/1/1",
-  openedAt: "2026-01-31T10:00:00.000Z",
-  expiresAt: "2026-01-31T12:00:00.000Z",
-  directory: "/state/runs/one",
-  ...changes
-})
-
-/** An entry for tests. */
-export const entryOf = (
-  runId: string,
-  usageUnitId: string,
-  changes: Partial<LedgerEntry> = {}
-): LedgerEntry => ({
-  runId: RunId.make(runId),
-  attempt: 0,
-  usageUnitId,
-  revision: 0,
-  at: "2026-01-31T10:00:01.000Z",
-  recordedAt: "2026-01-31T10:05:00.000Z",
-  billingAccountId: "account-1",
-  upstream: "litellm",
-  model: "gpt-5",
-  inputTokens: 100,
-  outputTokens: 10,
-  costUsd: 0.000_125,
-  currency: "USD",
-  priceSource: "upstream",
-  streamed: true,
-  outcome: "completed",
-  state: "pending",
-  ...changes
-})
+import { runOf, entryOf } from "./LedgerSamples.ts"
 
 const closedAt = "2026-01-31T10:06:00.000Z"
 

@@ -4,7 +4,7 @@
  * Status, code and headers decide whether a failure is temporary, never the message. A 429 is final if its type or code
  * is `insufficient_quota` or if it has `x-should-retry: false`; otherwise it is a rate limit.
  */
-import { type ChatErrorCode, ChatModelFailed, failed } from "../ChatModel.ts"
+import { type ChatErrorCode, ChatModelFailed, failed } from "../ChatError.ts"
 import { APICallError } from "@ai-sdk/provider"
 import { AnswerTooLarge, Unreachable } from "./HostFetch.ts"
 import * as Json from "./Json.ts"

@@ -7,7 +7,7 @@
 import * as http from "node:http"
 import * as https from "node:https"
 import { Readable } from "node:stream"
-import type { ChatEndpoint } from "../ChatModel.ts"
+import type { ChatEndpoint } from "../ChatMessage.ts"
 
 export interface FetchLimits {
   /** Limit on one line. An event of a stream is a line, and is parsed when it is complete. */

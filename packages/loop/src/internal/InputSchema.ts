@@ -1,6 +1,6 @@
 /** JSON Schema of a tool's arguments for a model, and messages about invalid arguments. */
 import { Schema, SchemaAST } from "effect"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 
 /** Longest message about invalid arguments. */
 const problemCharsMax = 1000

@@ -6,7 +6,7 @@
  */
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Effect, Result } from "effect"
-import type { ChatToolCall } from "../ChatModel.ts"
+import type { ChatToolCall } from "../ChatMessage.ts"
 import { excerpt } from "../Excerpt.ts"
 import type * as Tool from "../Tool.ts"
 import * as ToolSet from "../ToolSet.ts"

@@ -1,14 +1,17 @@
 /** One request to a model, and the outcome of its answer. */
 import { Duration, Effect, Stream } from "effect"
-import * as ChatModel from "../ChatModel.ts"
+import type * as ChatModel from "../ChatModel.ts"
+import type * as ChatMessage from "../ChatMessage.ts"
+import * as ChatError from "../ChatError.ts"
+import * as ChatBounds from "./ChatBounds.ts"
 import * as LoopCall from "./LoopCall.ts"
-import type { LoopUsage, LoopVerdict } from "./LoopEvent.ts"
+import type { LoopUsage, LoopVerdict } from "../LoopEvent.ts"
 import type { Loop, Talk } from "./LoopTalk.ts"
 
 export interface Answer {
   readonly text: string
   readonly toolCalls: ReadonlyArray<LoopCall.ReadCall>
-  readonly finish: ChatModel.ChatFinish
+  readonly finish: ChatMessage.ChatFinish
   readonly usage: LoopUsage
 }
 
@@ -18,17 +21,17 @@ const bytesPerToken = 4
 interface Heard {
   text: string
   bytes: number
-  calls: Array<ChatModel.ChatToolCall>
-  finish: ChatModel.ChatFinish
+  calls: Array<ChatMessage.ChatToolCall>
+  finish: ChatMessage.ChatFinish
   /** As counted by the upstream. */
-  usage: Omit<Extract<ChatModel.ChatPart, { readonly type: "usage" }>, "type">
+  usage: Omit<Extract<ChatMessage.ChatPart, { readonly type: "usage" }>, "type">
 }
 
 /** Sends a request. Retries a retryable failure, unless a part of an answer has arrived. */
 export const ask = (
   chat: ChatModel.ChatModel["Service"],
   loop: Loop
-): Effect.Effect<Answer, ChatModel.ChatModelFailed> => {
+): Effect.Effect<Answer, ChatError.ChatModelFailed> => {
   const { limits, talk } = loop
   const request: ChatModel.ChatRequest = {
     model: loop.model,
@@ -47,7 +50,7 @@ export const ask = (
           )
         })
   }
-  const attempt = (number: number): Effect.Effect<Heard, ChatModel.ChatModelFailed> =>
+  const attempt = (number: number): Effect.Effect<Heard, ChatError.ChatModelFailed> =>
     Effect.suspend(() => {
       const heard: Heard = {
         text: "",
@@ -79,12 +82,12 @@ export const ask = (
 }
 
 const listen = (
-  answer: Stream.Stream<ChatModel.ChatPart, ChatModel.ChatModelFailed>,
+  answer: Stream.Stream<ChatMessage.ChatPart, ChatError.ChatModelFailed>,
   { limits, talk, tell }: Loop,
   heard: Heard
-): Effect.Effect<void, ChatModel.ChatModelFailed> =>
-  Stream.runForEach(ChatModel.bounded(answer, limits.answer), (part) => {
-    heard.bytes += ChatModel.bytesOf(part)
+): Effect.Effect<void, ChatError.ChatModelFailed> =>
+  Stream.runForEach(ChatBounds.bounded(answer, limits.answer), (part) => {
+    heard.bytes += ChatBounds.bytesOf(part)
     switch (part.type) {
       case "text_delta":
         heard.text += part.delta
@@ -118,7 +121,7 @@ const count = (talk: Talk, heard: Heard): void => {
 }
 
 /** Doubles the delay each time, or uses the upstream's if it is longer, up to the limit. */
-const pause = (attempt: number, error: ChatModel.ChatModelFailed, secondsMax: number): number =>
+const pause = (attempt: number, error: ChatError.ChatModelFailed, secondsMax: number): number =>
   Math.min(secondsMax, Math.max(2 ** (attempt - 1), error.retryAfterSeconds ?? 0))
 
 /** Returns the outcome of an answer without tool calls. */
@@ -131,13 +134,13 @@ export const judge = ({ finish, text }: Answer): LoopVerdict => {
     case "content_filter":
       return {
         outcome: "model_failed",
-        error: ChatModel.failed("refused", "a filter stopped the answer, or the model refused to answer")
+        error: ChatError.failed("refused", "a filter stopped the answer, or the model refused to answer")
       }
     default:
       return text === ""
         ? {
             outcome: "model_failed",
-            error: ChatModel.failed("invalid_answer", "the answer has no text and no tool calls")
+            error: ChatError.failed("invalid_answer", "the answer has no text and no tool calls")
           }
         : { outcome: "finished" }
   }

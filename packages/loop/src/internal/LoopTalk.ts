@@ -1,13 +1,14 @@
 /** State of a loop and of its conversation. */
-import * as ChatModel from "../ChatModel.ts"
+import type * as ChatMessage from "../ChatMessage.ts"
+import * as ChatBounds from "./ChatBounds.ts"
 import type { ToolSession } from "../Tool.ts"
 import type { ToolSet } from "../ToolSet.ts"
-import type { Tell } from "./LoopEvent.ts"
-import type { LoopLimits } from "./LoopLimits.ts"
+import type { Tell } from "../LoopEvent.ts"
+import type { LoopLimits } from "../LoopLimits.ts"
 
 /** One loop, shared by its parts. */
 export interface Loop {
-  readonly at: ChatModel.ChatEndpoint
+  readonly at: ChatMessage.ChatEndpoint
   readonly model: string
   readonly tools: ToolSet
   readonly session: ToolSession
@@ -18,7 +19,7 @@ export interface Loop {
 
 /** Mutable state, which is also read when the loop ends early. */
 export interface Talk {
-  readonly messages: Array<ChatModel.ChatMessage>
+  readonly messages: Array<ChatMessage.ChatMessage>
   contextBytes: number
   steps: number
   toolCalls: number
@@ -30,7 +31,7 @@ export interface Talk {
   readonly callIds: Set<string>
 }
 
-export const make = (messages: ReadonlyArray<ChatModel.ChatMessage>): Talk => {
+export const make = (messages: ReadonlyArray<ChatMessage.ChatMessage>): Talk => {
   const talk: Talk = {
     messages: [],
     contextBytes: 0,
@@ -46,12 +47,12 @@ export const make = (messages: ReadonlyArray<ChatModel.ChatMessage>): Talk => {
   return talk
 }
 
-export const remember = (talk: Talk, message: ChatModel.ChatMessage): void => {
+export const remember = (talk: Talk, message: ChatMessage.ChatMessage): void => {
   talk.messages.push(message)
-  talk.contextBytes += ChatModel.bytesOf({ type: "text_delta", delta: message.content })
+  talk.contextBytes += ChatBounds.bytesOf({ type: "text_delta", delta: message.content })
   if (message.role !== "assistant") return
   for (const call of message.toolCalls ?? []) {
     talk.callIds.add(call.id)
-    talk.contextBytes += ChatModel.bytesOf({ type: "tool_call", ...call })
+    talk.contextBytes += ChatBounds.bytesOf({ type: "tool_call", ...call })
   }
 }

@@ -5,7 +5,8 @@
  * any other failure, such as an ended sandbox or an absent engine, `unavailable`. The message of the last kind may
  * contain details of the host, so it goes to the log and not to the model.
  */
-import type { LimitReason, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { LimitReason } from "@cogni/sandbox-core/SandboxReason"
 import { type ToolErrorCode, ToolFailed } from "../Tool.ts"
 import { Effect, Schema } from "effect"
 import type { ToolPath } from "./ToolPath.ts"

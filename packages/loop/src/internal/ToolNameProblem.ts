@@ -1,5 +1,5 @@
 /** Checks names of tools: `namespace__name`, as model APIs accept them. Pure. */
-import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
+import { ToolName } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
 
 /** Longest name that model APIs accept. */

@@ -16,8 +16,7 @@ import {
   toolsOf
 } from "./ToolHarness.ts"
 
-export { program } from "./CommandBehaviour.ts"
-export { type Fixture, memoryFixture, shellFixture, TestExecutor } from "./ToolHarness.ts"
+export { shellFixture, TestExecutor } from "./ToolHarness.ts"
 
 export const suite = <E>(
   name: string,

@@ -2,7 +2,7 @@
  * The files of a sandbox as a filesystem of Mastra. Commands see the same files under the same paths: absolute, or
  * relative to the workspace.
  */
-import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import type { Sandbox } from "@cogni/sandbox-promise"
 import {
   type CopyOptions,

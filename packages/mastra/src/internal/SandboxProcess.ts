@@ -1,5 +1,5 @@
 /** A running command as a process of Mastra. Its output is read as it comes; of each channel, the newest is kept. */
-import { killGraceSeconds } from "@cogni/sandbox-core/Executor"
+import { killGraceSeconds } from "@cogni/sandbox-core/ExecutorLimits"
 import type { Process } from "@cogni/sandbox-promise"
 import { commandFailureOf, killedCode } from "@cogni/sandbox-promise/Failure"
 import {

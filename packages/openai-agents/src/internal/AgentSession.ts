@@ -1,5 +1,5 @@
 /** A session of the SDK over an open sandbox. */
-import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import { type Sandbox, Unsupported } from "@cogni/sandbox-promise"
 import { fileProblemOf, refusedCode } from "@cogni/sandbox-promise/Failure"
 import type { Editor, ToolOutputImage } from "@openai/agents-core"

@@ -3,7 +3,7 @@
  *
  * Every path is opened by host-files, which refuses links that another user could have made, and devices.
  */
-import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"

@@ -1,5 +1,5 @@
 /** Files and directories of a manifest: what a sealed sandbox can have of one, and how it gets there. */
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { type Sandbox, Unsupported } from "@cogni/sandbox-promise"
 import {
   type Entry,
@@ -17,8 +17,8 @@ const pathsAtOnce = 200
 
 /** Throws `Unsupported` for everything that a sealed sandbox cannot have, before anything is made. */
 export const check = (manifest: Manifest): void => {
-  if (manifest.root !== Workspace.target) {
-    throw no("manifest.root", `the workspace of a sandbox is ${Workspace.target}. Leave out root`)
+  if (manifest.root !== SandboxPlace.target) {
+    throw no("manifest.root", `the workspace of a sandbox is ${SandboxPlace.target}. Leave out root`)
   }
   if (manifest.users.length > 0) {
     throw no("manifest.users", "a sandbox has one user, which cannot become another. Leave out users")

@@ -1,7 +1,7 @@
 /** Enters the model calls of a host into a ledger, and settles those of processes that have died. */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
-import { Misconfigured, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured, StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { UsageObserver } from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"

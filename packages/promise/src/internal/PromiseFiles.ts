@@ -1,6 +1,7 @@
 /** Wraps the files of a workspace in Promises. A path that does not exist is an answer of `stat` and `remove`. */
 import type * as Executor from "@cogni/sandbox-core/Executor"
-import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Effect } from "effect"
 import type { Files } from "../Sandbox.ts"
 

@@ -1,5 +1,6 @@
 /** Wraps an open sandbox, and the commands that it runs, in Promises. */
 import type * as Executor from "@cogni/sandbox-core/Executor"
+import type * as ExecutorValues from "@cogni/sandbox-core/ExecutorValues"
 import type { Sandbox as OpenSandbox } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, Stream } from "effect"
 import { Closed } from "../Closed.ts"
@@ -53,7 +54,7 @@ export const make = <R>(
 }
 
 /** The error of an iterable that throws becomes the reason of `CommandInputFailed`. */
-const inputOf = (stdin: Spawn["stdin"]): Executor.SpawnOptions["stdin"] =>
+const inputOf = (stdin: Spawn["stdin"]): ExecutorValues.SpawnOptions["stdin"] =>
   stdin === undefined || typeof stdin === "string" || stdin instanceof Uint8Array
     ? stdin
     : Stream.fromAsyncIterable(stdin, (thrown) => thrown)

@@ -3,7 +3,7 @@ import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
-import { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 
 /** Runs a file operation. `failure` states what failed if it throws. */
 export const use = <A>(

@@ -1,5 +1,5 @@
 /** Checks the options that lead to the upstream. An invalid option is a fault of the host's operator. */
-import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import { Result } from "effect"
 import * as EgressProxy from "../EgressProxy.ts"
 import * as KeyInjection from "../KeyInjection.ts"

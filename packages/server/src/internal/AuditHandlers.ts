@@ -1,5 +1,5 @@
 /** Handlers of the audit of a run: its verdict, its entries, its calls while the run is under way, and kept bodies. */
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"

@@ -5,7 +5,7 @@
  * the places of a run that has ended are forgotten if its file is written again. Those of a run under way, whose audit
  * grows, are forgotten when it ends.
  */
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"

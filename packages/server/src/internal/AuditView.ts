@@ -1,5 +1,5 @@
 /** The view of a run's audit: the verdict of its verification, and its entries. Pure. */
-import { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { Schema } from "effect"
 
 export const AuditVerdict = Schema.Struct({

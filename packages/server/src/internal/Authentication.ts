@@ -8,7 +8,8 @@
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
-import { GrantStore, type GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { type GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantError"
 import { Clock, Context, Duration, Effect, Layer, Option, type Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"

@@ -5,8 +5,8 @@
  */
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmCall } from "@cogni/sandbox-core/RunResult"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { LlmCall } from "@cogni/sandbox-core/RunFigures"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import { Effect, Option, Semaphore } from "effect"

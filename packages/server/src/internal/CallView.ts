@@ -3,8 +3,8 @@
  *
  * An agent chose paths, names, arguments and results. They are cut, and are only ever text.
  */
-import { LlmOutcome, LlmUsage } from "@cogni/sandbox-core/RunResult"
-import { PriceSource, State } from "@cogni/sandbox-ledger/LedgerEntry"
+import { LlmOutcome, LlmUsage } from "@cogni/sandbox-core/RunFigures"
+import { PriceSource, State } from "@cogni/sandbox-ledger/EntryFields"
 import { Schema } from "effect"
 
 /** Longest text of a name or a path. */

@@ -5,7 +5,7 @@
  * identity of a run always come from the grant.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import { type GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"

@@ -1,7 +1,7 @@
 /** Delivers the kept commits of a run again, if its caller's grant still allows the repository and the graph. */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
-import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantConnections from "@cogni/sandbox-graph-provider/grants/GrantConnections"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -14,7 +14,7 @@ import * as Problem from "./Problem.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
 import * as RunView from "./RunView.ts"
 
-const encodeRecord = Schema.encodeSync(Schema.toCodecJson(RelayRun.DeliveryRecord))
+const encodeRecord = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord.DeliveryRecord))
 
 const isGraphId = Schema.is(GraphId)
 

@@ -7,7 +7,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Cause, Deferred, Effect, Exit, Option, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"

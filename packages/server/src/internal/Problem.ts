@@ -6,7 +6,7 @@
  * `code` decides the status. A message says what happened and what to do. It contains no token, prompt or output.
  */
 import type { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import type { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import type { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { Effect, Schema } from "effect"
 import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"

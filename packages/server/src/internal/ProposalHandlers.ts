@@ -5,7 +5,7 @@
  * uses a credential of the grant's account. An agent has no grant, so it cannot change its own instructions.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import * as GrantConnections from "@cogni/sandbox-graph-provider/grants/GrantConnections"
 import { allowsRepository, RepositoryNotGranted } from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"

@@ -2,8 +2,8 @@
 import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { GitRelayError, OriginFault } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as PatchFiles from "@cogni/sandbox-git-relay/PatchFiles"
-import type * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
+import type * as DeliveryRecord from "@cogni/sandbox-git-relay/DeliveryRecord"
+import { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/RepositoryUse"
 import { Effect, type Schema } from "effect"
 import { changedFilesMax } from "./RunView.ts"
 
@@ -11,7 +11,7 @@ import { changedFilesMax } from "./RunView.ts"
 const patchCharsMax = 256 * 1024
 
 /** Returns what pushed commits change, as annotations of the run's record. */
-export const changesOf = (delivery: RelayRun.Delivery): Readonly<Record<string, Schema.Json>> => {
+export const changesOf = (delivery: DeliveryRecord.Delivery): Readonly<Record<string, Schema.Json>> => {
   const bytes = delivery._tag === "Pushed" ? delivery.patch : undefined
   if (bytes === undefined) return {}
   const text = new TextDecoder("utf-8").decode(bytes)

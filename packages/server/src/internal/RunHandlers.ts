@@ -5,7 +5,8 @@
 import { RunState } from "@cogni/sandbox-core/RunFacts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
-import { type RunRecord, RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { type SubmittedRun, SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
@@ -279,7 +280,10 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       )
       // One of them is known.
       if (found === undefined)
-        return bodyOf({ ...unrecordedView(here ?? submitted!), isUnderWay: here === undefined ? undefined : true })
+        return bodyOf({
+          ...unrecordedView(here ?? submitted!),
+          isUnderWay: here === undefined ? undefined : true
+        })
       return submitted?.end === undefined ? found.body : bodyOf(lostView(found.view, submitted))
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {

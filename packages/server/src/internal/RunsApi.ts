@@ -6,7 +6,7 @@
 import { JournalEntry } from "@cogni/sandbox-core/RunJournal"
 import * as RunRecording from "@cogni/sandbox-core/RunRecording"
 import { pageRunsMax, RunFilter } from "@cogni/sandbox-core/RunSearch"
-import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
+import { DeliveryRecord } from "@cogni/sandbox-git-relay/DeliveryRecord"
 import { Schema, Struct } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authentication } from "./Authentication.ts"

@@ -3,7 +3,7 @@
  * from small sets: an agent of the catalog, a code, a route template of the API.
  */
 import * as Exemplars from "@cogni/sandbox-core/Exemplars"
-import type { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import type { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { Effect, Metric } from "effect"
 
 const runsTotal = Exemplars.traced(

@@ -5,7 +5,7 @@
  * choice. A configuration must not contain secrets. Pure: the caller supplies the text.
  */
 import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
-import type { Network } from "@cogni/sandbox-core/SandboxSpec"
+import type { Network } from "@cogni/sandbox-core/SpecFields"
 import { Effect, Result, Schema, SchemaIssue } from "effect"
 import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
 import type { AgentConfig, ModelTier } from "./AgentConfig.ts"

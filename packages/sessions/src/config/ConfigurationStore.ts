@@ -10,7 +10,7 @@ import { Context, Duration, Effect, Layer, Schedule, Semaphore, type Stream, Sub
 import * as Configuration from "./Configuration.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 
-export interface StoreOptions extends Configuration.ParseOptions {
+interface StoreOptions extends Configuration.ParseOptions {
   /**
    * Maximum time until a change is applied, or its rejection is logged. Without it, only `reload` of
    * {@link ConfigurationStore} reads again.
@@ -31,7 +31,7 @@ export class ConfigurationStore extends Context.Service<
 >()("@cogni/sandbox-sessions/ConfigurationStore") {}
 
 /** Fails if the initial configuration cannot be read or is invalid. */
-export const make = Effect.fnUntraced(function* (
+const make = Effect.fnUntraced(function* (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
 ) {

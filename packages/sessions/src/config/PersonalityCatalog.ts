@@ -7,7 +7,7 @@
  * is ever read. `cogni.yaml`, a configuration of sessions, is checked too if it exists.
  */
 import type { Files } from "@cogni/sandbox-core/Executor"
-import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Result, Schema } from "effect"
 import * as Configuration from "./Configuration.ts"
 import { describe, Problem, problemsMax } from "./ConfigurationError.ts"

@@ -6,8 +6,10 @@
  * leaves the group (`setsid`) may survive, and only a container can prevent that. `ExecutorContract` states the rest.
  */
 import * as CommandInput from "@cogni/sandbox-core/CommandInput"
-import * as Executor from "@cogni/sandbox-core/Executor"
-import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type * as Executor from "@cogni/sandbox-core/Executor"
+import * as ExecutorCommand from "@cogni/sandbox-core/ExecutorCommand"
+import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { CommandRefused, type FileRefused } from "@cogni/sandbox-core/SandboxReason"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import type * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
 import { Array as Arr, Config, Effect, FileSystem, type Scope } from "effect"
@@ -65,7 +67,7 @@ export const make = Effect.fn("HostExecutor.make")(function* (
   const env = options.env ?? (yield* ownEnvironment)
   const start = yield* HostCommand.make
 
-  const started = Effect.fnUntraced(function* (command: Executor.Command) {
+  const started = Effect.fnUntraced(function* (command: ExecutorCommand.Command) {
     const { feed, stdin } = yield* CommandInput.make(command.stdin)
     const host = { command: { ...command, stdin }, env: { ...env, ...command.env } }
     const running = yield* WorkspaceFiles.withDirectory(
@@ -78,7 +80,7 @@ export const make = Effect.fn("HostExecutor.make")(function* (
   })
 
   const spawn: Executor.Executor["spawn"] = (line, spawning) =>
-    Executor.commandOf(line, spawning).pipe(
+    ExecutorCommand.commandOf(line, spawning).pipe(
       Effect.flatMap(started),
       Effect.catchTag("FileRefused", (refused) => Effect.fail(noDirectory(refused))),
       Effect.mapError(failure)
@@ -88,7 +90,7 @@ export const make = Effect.fn("HostExecutor.make")(function* (
   return {
     workspace: root.workspace,
     spawn,
-    exec: Executor.execOf(spawn, options.limits),
+    exec: ExecutorCommand.execOf(spawn, options.limits),
     files: {
       read: (path, reading) => Effect.mapError(files.read(path, reading), failure),
       write: (path, content) => Effect.mapError(files.write(path, content), failure),

@@ -1,8 +1,9 @@
 /** One command on the host. It starts in its own process group, which is killed when the command is cut off. */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import type { CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
-import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
+import type { RunningCommand } from "@cogni/sandbox-core/Executor"
+import type { CommandExit, SignalName } from "@cogni/sandbox-core/ExecutorValues"
+import { CommandRefused } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Exit, Fiber, Option, type PlatformError, Ref, Result, Scope, Stream } from "effect"
 import * as ChildProcess from "effect/process/ChildProcess"
 import { type ChildProcessHandle, ChildProcessSpawner } from "effect/process/ChildProcessSpawner"

@@ -5,10 +5,12 @@
  * uses two places. The host replaces a sandbox only if the configuration allows it and the engine is absent. It never
  * replaces a sandbox that is refused, fails its isolation check, or breaks during use.
  */
-import * as Executor from "@cogni/sandbox-core/Executor"
+import type * as Executor from "@cogni/sandbox-core/Executor"
+import * as ExecutorCommand from "@cogni/sandbox-core/ExecutorCommand"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { CommandRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { CommandRefused } from "@cogni/sandbox-core/SandboxReason"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { Effect, Option, Scope, Semaphore } from "effect"
 import type { Executors, SessionExecutor } from "../executor/Executors.ts"
 import type { SessionRefused } from "../sandbox/SandboxManager.ts"
@@ -116,12 +118,12 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
       return [result, binding.execution] as const
     })
 
-  return { executor: Executor.unwrap(workspaceOf(executors, place), bound), bound, during }
+  return { executor: ExecutorCommand.unwrap(workspaceOf(executors, place), bound), bound, during }
 }
 
 /** Working directory of commands. A host that replaces a sandbox has no `/workspace`, and refuses commands in it. */
 const workspaceOf = ({ host }: Executors["Service"], place: "sandbox" | "host"): string =>
-  place === "host" && Option.isSome(host) ? host.value.workspace : Workspace.target
+  place === "host" && Option.isSome(host) ? host.value.workspace : SandboxPlace.target
 
 /** Whether the engine is absent. A slow or failing engine is not: overloading it must not lead an agent to the host. */
 const isEngineGone = (error: SandboxError | SessionRefused): boolean =>

@@ -6,7 +6,7 @@
  * executes on the host unless the configuration allows it. The use of the host is reported at startup, each time it
  * happens, and in the reply.
  */
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Cause, Context, Duration, Effect, Function, Layer, Option, Schema, type Scope, Stream } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
@@ -92,7 +92,7 @@ interface Routed {
   readonly key: string
 }
 
-export const make = Effect.fnUntraced(function* (options: RouterOptions) {
+const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const { closeSecondsMax = 30, messageSecondsMax = 900, messagesPerSessionMax = 32, toolsFor } = options
   const store = yield* ConfigurationStore
   const executors = yield* Executors

@@ -7,9 +7,12 @@
  * that a session that only talks has no sandbox, and an endpoint that needs neither key nor identity.
  */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import type * as ChatMessage from "@cogni/sandbox-loop/ChatMessage"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
+import type * as LoopLimits from "@cogni/sandbox-loop/LoopLimits"
+import type * as LoopEvent from "@cogni/sandbox-loop/LoopEvent"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import { Clock, Effect, Exit, Layer, Ref, Scope } from "effect"
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
 import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
@@ -20,7 +23,7 @@ import * as SessionId from "../sandbox/SessionId.ts"
 
 export interface ModelOrchestratorsOptions {
   /** Model endpoint of all sessions (default: the socket of each session's sandbox, with `llm.caller: "host"`). */
-  readonly endpoint?: ChatModel.ChatEndpoint | undefined
+  readonly endpoint?: ChatMessage.ChatEndpoint | undefined
   /**
    * Opens a model endpoint of the host for a session that has no sandbox: when it is first needed, until the session
    * ends. Without it, such a session needs {@link endpoint}. `key` is the session's.
@@ -29,7 +32,7 @@ export interface ModelOrchestratorsOptions {
     | ((
         model: string,
         key: string
-      ) => Effect.Effect<ChatModel.ChatEndpoint, { readonly message: string }, Scope.Scope>)
+      ) => Effect.Effect<ChatMessage.ChatEndpoint, { readonly message: string }, Scope.Scope>)
     | undefined
   /**
    * Reach the model at {@link endpointOnHost} in every session, so that a session that only talks needs no sandbox
@@ -44,7 +47,7 @@ export interface ModelOrchestratorsOptions {
   readonly systemPrompt?: string | undefined
   /** Identity under which tools are called. */
   readonly identity: LlmIdentity
-  readonly limits?: Partial<HostLoop.LoopLimits> | undefined
+  readonly limits?: Partial<LoopLimits.LoopLimits> | undefined
   /**
    * Names of tools that are called through the gateway of the session's run, with its rules, approvals and audit
    * (default: none). The run must name them, too.
@@ -73,7 +76,7 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
       }
       let hasCalled = false
       const called = () => (hasCalled = true)
-      const toolsAt = (at: ChatModel.ChatEndpoint) =>
+      const toolsAt = (at: ChatMessage.ChatEndpoint) =>
         input.tools.offered.map((tool) =>
           // A call of the gateway needs no workspace, so it does not start a sandbox for the notes.
           options.gatewayTools?.includes(tool.name) === true
@@ -90,7 +93,7 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
             options.endpoint !== undefined
               ? { at: options.endpoint }
               : yield* options.talksOnHost === true ? onHost : socketOf(input, onHost)
-          const said: ChatModel.ChatMessage = { role: "user", content: text }
+          const said: ChatMessage.ChatMessage = { role: "user", content: text }
           const { hasRead, turns, ...before } = yield* Ref.get(talk)
           const reads =
             !hasRead && (options.readsMemory === "after_tools" ? hasCalled : options.readsMemory === true)
@@ -123,13 +126,13 @@ export const layer = (
 const openingOf = (
   prompt: string | undefined,
   memory: string | undefined
-): ReadonlyArray<ChatModel.ChatMessage> => [
+): ReadonlyArray<ChatMessage.ChatMessage> => [
   ...(prompt === undefined ? [] : [{ role: "system", content: prompt } as const]),
   ...(memory === undefined ? [] : [{ role: "user", content: memory } as const])
 ]
 
 /** A message and its answer. */
-type Turn = readonly [ChatModel.ChatMessage, ChatModel.ChatMessage]
+type Turn = readonly [ChatMessage.ChatMessage, ChatMessage.ChatMessage]
 
 interface Talk {
   /** Whether the agent's notes were read, and maybe not found. */
@@ -160,7 +163,7 @@ const lasting = (tool: Tool, called: () => void): Tool => ({
 })
 
 /** The tool as the gateway of the run offers it. An endpoint without a socket has no gateway. */
-const atGateway = (at: ChatModel.ChatEndpoint, tool: Tool): Tool =>
+const atGateway = (at: ChatMessage.ChatEndpoint, tool: Tool): Tool =>
   "socketPath" in at
     ? SocketTools.through(at.socketPath, tool)
     : { ...tool, call: () => Effect.fail(withoutGateway) }
@@ -172,7 +175,7 @@ const withoutGateway = new ToolFailed({
 
 /** An endpoint of the model, and an effect that fails when its sandbox ends. */
 interface Reached {
-  readonly at: ChatModel.ChatEndpoint
+  readonly at: ChatMessage.ChatEndpoint
   readonly ended?: HostLoop.LoopOptions["ended"]
 }
 
@@ -264,7 +267,7 @@ const memoryOf = ({ executor, key }: OrchestratorInput): Effect.Effect<string | 
     )
   )
 
-const unanswered = (end: HostLoop.LoopEnd) =>
+const unanswered = (end: LoopEvent.LoopEnd) =>
   end.outcome === "sandbox_failed"
     ? new OrchestratorFailed({
         detail: "the session's sandbox ended before the model answered",

@@ -6,7 +6,7 @@
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Data, Effect, Schema } from "effect"
 
 /** Path in the workspace. */

@@ -8,13 +8,13 @@ import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as KeptDirectory from "@cogni/sandbox-host-files/KeptDirectory"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
 import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
-export interface Options {
+interface Options {
   /** Created if it is missing. Only this process and its user should have access to it. */
   readonly directory: string
   /** Owner of a workspace if this process is root, never 0 (default 1000:1000). */

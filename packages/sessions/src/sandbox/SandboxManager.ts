@@ -5,8 +5,9 @@
  * one container. Closing the layer destroys all containers.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { LlmIdentity } from "@cogni/sandbox-core/SpecFields"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Data, Effect, Layer, type Scope } from "effect"
 import * as SessionTable from "../internal/SessionTable.ts"
 import { DockerSandbox, type SandboxSettings, type SessionSandbox } from "./DockerSandbox.ts"
@@ -69,7 +70,7 @@ export class SandboxManager extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/SandboxManager") {}
 
-export const defaults = { sessionsMax: 20, idleSeconds: 900, whenFull: "refuse" } as const
+const defaults = { sessionsMax: 20, idleSeconds: 900, whenFull: "refuse" } as const
 
 /** Options that are an Effect are evaluated at each use, so that changes apply. */
 export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effect.Effect<ManagerOptions>) {

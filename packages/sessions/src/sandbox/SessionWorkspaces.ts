@@ -4,7 +4,7 @@
  * A temporary workspace ends with its container. A persistent one is available again, with its content, when the
  * session returns: after it was idle, or after the engine or this process was restarted.
  */
-import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import type { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
 import type { SessionId } from "./SessionId.ts"

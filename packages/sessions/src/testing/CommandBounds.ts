@@ -1,5 +1,5 @@
 /** Executor contract: limits on output and time, and the cleanup of commands that are cut off. */
-import type { ExecOptions } from "@cogni/sandbox-core/Executor"
+import type { ExecOptions } from "@cogni/sandbox-core/ExecutorValues"
 import { assert } from "@effect/vitest"
 import { Duration, Effect, Exit, Fiber, Scope, Stream } from "effect"
 import {

@@ -1,5 +1,6 @@
 /** Executor contract: files of the workspace, which are written atomically, confined, and shared with commands. */
-import { type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { type Executor } from "@cogni/sandbox-core/Executor"
+import { fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { problemOf, type Promises } from "./CommandSubject.ts"

@@ -1,7 +1,8 @@
 /** Executor contract: the start, input, output and exit of one command. */
-import { type ExecOptions, stdinBytesMax } from "@cogni/sandbox-core/Executor"
+import { type ExecOptions } from "@cogni/sandbox-core/ExecutorValues"
+import { stdinBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { argumentBytesMax } from "@cogni/sandbox-core/SandboxSpec"
+import { argumentBytesMax } from "@cogni/sandbox-core/SpecFields"
 import { assert } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { type Promises, reasonOf, type Subject } from "./CommandSubject.ts"

@@ -1,7 +1,9 @@
 /** Subject of `ExecutorContract`, and helpers to observe it. */
 import { written } from "@cogni/sandbox-core/testing/Behaviour"
-import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
-import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
+import type { ExecOptions, ExecResult } from "@cogni/sandbox-core/ExecutorValues"
+import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { FileProblem } from "@cogni/sandbox-core/SandboxReason"
 import { assert } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, type Scope, Stream } from "effect"
 import type { HostExecutorOptions } from "../executor/HostExecutor.ts"

@@ -5,7 +5,8 @@
  * sums of the days, and no call except those of runs with a call of unknown amount.
  */
 import type { AccountStanding, Periods } from "@cogni/sandbox-ledger/AccountStanding"
-import * as Money from "@cogni/sandbox-ledger/Money"
+import type * as Money from "@cogni/sandbox-ledger/Money"
+import * as MoneySums from "@cogni/sandbox-ledger/MoneySums"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
 import * as SchemaVersion from "../SchemaVersion.ts"
@@ -151,11 +152,11 @@ const beyondOf = (sql: SqlClient, account: string, { day, month }: Periods): Fra
 /** Reads the only row of `standing`, or of `places`, which knows no amount. */
 export const standingOf = (row: Row | undefined): AccountStanding => {
   const sum = (name: string): Money.Pico =>
-    amountOf(row?.[`${name}_micros`] ?? 0, row?.[`${name}_rest`] ?? 0) ?? Money.zero
+    amountOf(row?.[`${name}_micros`] ?? 0, row?.[`${name}_rest`] ?? 0) ?? MoneySums.zero
   return {
     runs: Number(row?.["runs"] ?? 0),
     processes: Number(row?.["processes"] ?? 0),
-    day: { spent: Money.add(sum("day_spent"), sum("day_beyond")), reserved: sum("day_reserved") },
-    month: { spent: Money.add(sum("month_spent"), sum("month_beyond")), reserved: sum("month_reserved") }
+    day: { spent: MoneySums.add(sum("day_spent"), sum("day_beyond")), reserved: sum("day_reserved") },
+    month: { spent: MoneySums.add(sum("month_spent"), sum("month_beyond")), reserved: sum("month_reserved") }
   }
 }

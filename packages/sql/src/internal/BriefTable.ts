@@ -5,7 +5,8 @@
  * facts of the run had then: an earlier version that ends the run writes its facts, but no brief.
  */
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
-import { briefOf, type RunRecord, RunRecordText } from "@cogni/sandbox-core/RunStore"
+import { briefOf, RunRecordText } from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import type { RunFilter, Place } from "@cogni/sandbox-core/RunSearch"
 import { type Effect, Option, Schema } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"

@@ -5,7 +5,7 @@
  */
 import { Duration, Effect, Fiber, Schedule } from "effect"
 import { isSqlError, type SqlError } from "effect/sql/SqlError"
-import { isPassing } from "../Database.ts"
+import { isPassing } from "./DatabaseFault.ts"
 
 /** Timeout of one call in seconds, including the wait for a connection. */
 export const callSecondsMax = 10

@@ -6,7 +6,7 @@
  */
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import type { Place, RunFilter } from "@cogni/sandbox-core/RunSearch"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"

@@ -5,7 +5,8 @@
  * sent and read as text, so that no driver makes a float of them. Names are stored as inside a JSON string, which
  * escapes characters that PostgreSQL's text type refuses; different names stay different.
  */
-import { LedgerEntry, State } from "@cogni/sandbox-ledger/LedgerEntry"
+import { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import { State } from "@cogni/sandbox-ledger/EntryFields"
 import type { Place } from "@cogni/sandbox-ledger/LedgerCursor"
 import type { Filter, GroupBy, SpendSum } from "@cogni/sandbox-ledger/LedgerQuery"
 import { LedgerRun, type SettledRun } from "@cogni/sandbox-ledger/LedgerRun"

@@ -7,14 +7,8 @@
  */
 import * as SchemaVersion from "../SchemaVersion.ts"
 import { longAnnotations } from "@cogni/sandbox-core/RunFacts"
-import {
-  annotated,
-  outputOf,
-  type RunRecord,
-  RunRecordText,
-  withoutText,
-  withText
-} from "@cogni/sandbox-core/RunStore"
+import { annotated, outputOf, RunRecordText, withoutText, withText } from "@cogni/sandbox-core/RecordForms"
+import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { Effect, Option, Schema } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"

@@ -4,7 +4,7 @@
  */
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
-import type { GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import type { GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantError"
 import { Clock, Effect, type Redacted } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"

@@ -1,16 +1,12 @@
 /** Builds the last events and the `final` of a durable run from its outcome and the records of its attempts. Pure. */
 import { answerAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as UsageFact from "@cogni/sandbox-graph-provider/events/UsageFact"
 import type { LifeEnd } from "@cogni/sandbox-graph-provider/graphs/GraphLife"
-import type {
-  GraphFinal,
-  GraphRefused,
-  GraphRunRequest,
-  RunContext
-} from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import type { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import type { GraphFinal, GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import type { SubmittedEnd } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Option, Schema } from "effect"
 import type { DurableOutcome } from "../DurableRun.ts"

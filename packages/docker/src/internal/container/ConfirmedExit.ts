@@ -5,7 +5,7 @@
  * that finds the container not running counts. A signal that another client sent through the engine is an error.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
-import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Duration, Effect, Schedule } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 

@@ -9,7 +9,7 @@
  * the real names when it becomes the agent. An open sandbox gets none of them: each command is sent its own.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { socketPath } from "@cogni/sandbox-core/LlmProxy"
+import { socketPath } from "@cogni/sandbox-core/SandboxPlace"
 
 type Named = Pick<ContainerSpec, "env" | "role" | "supervised">
 

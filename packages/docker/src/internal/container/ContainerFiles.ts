@@ -5,10 +5,13 @@
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
-import { entriesMax, type FileEntry, fileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { type Files } from "@cogni/sandbox-core/Executor"
+import { type FileEntry } from "@cogni/sandbox-core/ExecutorValues"
+import { fileEntry } from "@cogni/sandbox-core/ExecutorCommand"
+import { entriesMax, fileBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxReason"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { Duration, Effect, Stream } from "effect"
 import * as JoinedBytes from "./JoinedBytes.ts"
 import type { Supervisor } from "./Supervisor.ts"
@@ -75,7 +78,7 @@ const entries = (listing: string): ReadonlyArray<FileEntry> | undefined => {
 
 /** Returns the path in the container. */
 const targetOf = (relative: string): string =>
-  relative === "" ? Workspace.target : `${Workspace.target}/${relative}`
+  relative === "" ? SandboxPlace.target : `${SandboxPlace.target}/${relative}`
 
 /** An entry of a file or directory has up to 300 bytes, like those of a listing. */
 const entryBytesMax = 300

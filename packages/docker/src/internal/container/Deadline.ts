@@ -6,7 +6,7 @@
  * host's own time limit comes first, so a container that reaches its deadline had a host that did not act.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 
 type Timed = Pick<ContainerSpec, "limits">
 
@@ -52,7 +52,7 @@ export const program = (
       return {
         entrypoint: [init, String(heldSecondsMax), seconds, entrypoint],
         argv: spec.argv,
-        workingDirectory: Workspace.target
+        workingDirectory: SandboxPlace.target
       }
     case "relay":
       // Not in the workspace: files that an agent left must not affect the start.
@@ -75,7 +75,7 @@ export const waitingProgram = ({
 }): ReturnType<typeof program> => ({
   entrypoint: [init, String(Math.ceil(waitSecondsMax) + heldSecondsMax), "0", waiter],
   argv,
-  workingDirectory: Workspace.target
+  workingDirectory: SandboxPlace.target
 })
 
 /** Returns the variables that tell a proxy its deadline, and the size of its configuration on standard input. */

@@ -11,7 +11,7 @@ import type {
   ContainerSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
-import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"

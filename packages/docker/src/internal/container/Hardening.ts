@@ -4,9 +4,10 @@
  * No option loosens them. `Hardening.test.ts` contains the complete result, so that every change shows in review, and a
  * property that no spec weakens it. `test/integration/Hardening.test.ts` checks each setting from inside.
  */
-import type { ContainerSpec, Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { temporaryTargets } from "@cogni/sandbox-core/Posture"
-import type { Network } from "@cogni/sandbox-core/SandboxSpec"
+import type { Network } from "@cogni/sandbox-core/SpecFields"
 import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>

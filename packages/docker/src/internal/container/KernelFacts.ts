@@ -5,7 +5,7 @@
  * zero.
  */
 import type { FileIdentity } from "@cogni/sandbox-core/Posture"
-import type { Peak } from "@cogni/sandbox-core/RunResult"
+import type { Peak } from "@cogni/sandbox-core/RunFigures"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"

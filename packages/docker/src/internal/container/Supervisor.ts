@@ -7,10 +7,11 @@
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError, Exec, ExecExit, ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { type SignalName, stdinBytesMax } from "@cogni/sandbox-core/Executor"
-import { CommandRefused, ContainerFailed } from "@cogni/sandbox-core/SandboxError"
-import { argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
+import { type SignalName } from "@cogni/sandbox-core/ExecutorValues"
+import { stdinBytesMax } from "@cogni/sandbox-core/ExecutorLimits"
+import { CommandRefused, ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
+import { argumentsBytesMax } from "@cogni/sandbox-core/SpecFields"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { type Cause, Deferred, Duration, Effect, Option, Queue, Scope, Stream } from "effect"
 import { constants } from "node:os"
 import * as InputWindow from "./InputWindow.ts"
@@ -92,7 +93,7 @@ const tooLong = new CommandRefused({
 
 const refused = (why: string, spec: ExecSpec) =>
   new CommandRefused({
-    detail: `in ${spec.workingDirectory ?? Workspace.target}: ${why.toLowerCase()}`,
+    detail: `in ${spec.workingDirectory ?? SandboxPlace.target}: ${why.toLowerCase()}`,
     remedy: "Check that the working directory exists, and that the sandbox can open more processes and files"
   })
 
@@ -303,7 +304,7 @@ export const make = Effect.fnUntraced(function* (channel: {
         // The supervisor buffers unread input in the sandbox's memory.
         if (inputBytes() + inputBytesOf(spec) > stdinBytesMax) return yield* tooMuchInput
         const id = ++lastId
-        const asked = SupervisorFrame.start(id, spec, Workspace.target)
+        const asked = SupervisorFrame.start(id, spec, SandboxPlace.target)
         // The kernel would refuse it, and the supervisor accepts no frame that is much longer.
         if (new DataView(asked.buffer).getUint32(0) > argumentsBytesMax) return yield* tooLong
         const running: Running = {

@@ -7,7 +7,7 @@
 import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { mismatches } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { boundTwice, nameInUse, unusable, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"

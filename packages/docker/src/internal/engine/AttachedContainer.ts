@@ -6,7 +6,7 @@
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
-import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { type Cause, Deferred, Duration, Effect, Queue, Stream } from "effect"
 import type { Duplex } from "node:stream"
 import * as EndMark from "../container/EndMark.ts"

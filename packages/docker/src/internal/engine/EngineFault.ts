@@ -3,7 +3,7 @@
  * engine's messages: the API has status codes but no error codes, so the message decides between errors of one status.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
-import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 
 /** The fields that this module reads of an error that `EngineHttp` or Node throws. */

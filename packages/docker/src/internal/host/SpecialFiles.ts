@@ -5,7 +5,7 @@
  * socket of an editor, a database or a build daemon talks to it as the workspace's owner. No special file is opened:
  * names and types are read from directories that are held open, and no link is followed.
  */
-import type { SpecialFile, SpecialFiles } from "@cogni/sandbox-core/Workspace"
+import type { SpecialFile, SpecialFiles } from "@cogni/sandbox-core/SpecialFiles"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"

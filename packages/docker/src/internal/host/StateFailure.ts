@@ -1,6 +1,6 @@
 /** Errors of work in the state directory, which stores the records of runs. */
 import { named } from "@cogni/sandbox-core/Remedy"
-import { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import type { Effect } from "effect"
 

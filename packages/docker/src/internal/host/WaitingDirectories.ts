@@ -6,13 +6,13 @@
  *
  * Their names say nothing about their maker, because a sandbox can read the paths of its mounts.
  */
-import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
-import { HostFailed } from "@cogni/sandbox-core/SandboxError"
-import { socketPath } from "@cogni/sandbox-core/LlmProxy"
+import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
+import { socketPath } from "@cogni/sandbox-core/SandboxPlace"
 import type { PreparedDirectories } from "@cogni/sandbox-core/WaitingSandbox"
-import { inputsTarget, target } from "@cogni/sandbox-core/Workspace"
+import { inputsTarget, target } from "@cogni/sandbox-core/SandboxPlace"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"

@@ -4,7 +4,7 @@
  */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { problemOf } from "@cogni/sandbox-core/HostFault"
-import { HostFailed, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, WorkspaceFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { Effect, Schema, type Scope } from "effect"

@@ -4,7 +4,7 @@
  * Reads only what the check of a signature needs: small documents, each with a limit in bytes and time. A registry may
  * require an anonymous token first.
  */
-import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Option, Schema } from "effect"
 import type { ImageReference } from "./ImageReference.ts"
 

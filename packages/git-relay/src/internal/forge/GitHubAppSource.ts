@@ -16,7 +16,7 @@ import { Effect, type Redacted } from "effect"
 import * as ForgeApi from "./ForgeApi.ts"
 import * as GitHubAppToken from "./GitHubAppToken.ts"
 import { serverOf } from "../../Refs.ts"
-import * as GitHubAppCredentials from "../../forge/GitHubAppCredentials.ts"
+import * as GitHubPermissions from "./GitHubPermissions.ts"
 
 export interface GitHubAppSourceOptions {
   readonly appId: number
@@ -29,7 +29,7 @@ export interface GitHubAppSourceOptions {
 
 /** Rights of each use. They never include changing workflows. */
 const permissions = {
-  ...GitHubAppCredentials.permissions,
+  ...GitHubPermissions.permissions,
   tool_read: { issues: "read", pull_requests: "read" },
   tool_write: { issues: "write", pull_requests: "write" }
 } as const satisfies Readonly<Record<Purpose, GitHubAppToken.Rights>>

@@ -1,7 +1,7 @@
 /** Opens at most one pull request for a branch, however often it is called. */
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Duration, Effect } from "effect"
-import type { PullRequest } from "../../GitRelay.ts"
+import type { PullRequest } from "../../RelaySteps.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
 import type { NewPullRequest, PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
 

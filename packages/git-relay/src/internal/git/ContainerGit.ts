@@ -13,7 +13,7 @@ import {
 } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import type { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Stream } from "effect"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { oneLine } from "./ShownText.ts"

@@ -1,7 +1,7 @@
 /** Applies the policy for every relay: whether a run may have a branch, and whether its commits may leave. */
 import { Effect } from "effect"
 import * as CommitPolicy from "../../CommitPolicy.ts"
-import type { Checked, Collected } from "../../GitRelay.ts"
+import type { Checked, Collected } from "../../RelaySteps.ts"
 import { OriginUnavailable, PolicyRefused, RelayFailed } from "../../GitRelayError.ts"
 import * as CommitWalk from "./CommitWalk.ts"
 

@@ -1,7 +1,7 @@
 /** Checks collected commits against the policy. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
-import type { Collected } from "../../GitRelay.ts"
+import type { Collected } from "../../RelaySteps.ts"
 import { RelayFailed } from "../../GitRelayError.ts"
 import * as CredentialUse from "../git/CredentialUse.ts"
 import * as GitObjects from "../git/GitObjects.ts"

@@ -1,7 +1,7 @@
 /** Delivers commits that passed the policy: to a branch, a pull request or a patch. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Duration, Effect } from "effect"
-import type { Checked, Pushed, PullRequestText as Text } from "../../GitRelay.ts"
+import type { Checked, Pushed, PullRequestText as Text } from "../../RelaySteps.ts"
 import { PullRequestFailed, PushRefused } from "../../GitRelayError.ts"
 import * as PullRequestText from "../forge/PullRequestText.ts"
 import { PullRequests } from "../../forge/PullRequests.ts"

@@ -2,7 +2,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
-import type { Clone, CloneRequest, ReopenOptions } from "../../GitRelay.ts"
+import type { Clone, CloneRequest, ReopenOptions } from "../../RelaySteps.ts"
 import { branchOf, isLocal } from "../../Refs.ts"
 import * as CheckoutSize from "../git/CheckoutSize.ts"
 import * as HostRepository from "../git/HostRepository.ts"

@@ -6,8 +6,8 @@
  * follow a link there, on the host.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { repositoryTarget } from "../../GitRelay.ts"
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
+import { repositoryTarget } from "../../RelaySteps.ts"
 import type { CommitId, ObjectFormat } from "../../Refs.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 
@@ -35,7 +35,7 @@ export const bundleSpec = (
 ): ContainerSpec => ({
   ...ContainerGit.common(request),
   env: { ...ContainerGit.environment, GIT_OPTIONAL_LOCKS: "0" },
-  mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: true }],
+  mounts: [{ type: "directory", source: request.workspacePath, target: SandboxPlace.target, readOnly: true }],
   argv: [
     ContainerGit.program,
     "export",
@@ -49,7 +49,9 @@ export const bundleSpec = (
 /** A container that commits what the agent left uncommitted. It can write to the workspace, as the agent could. */
 export const commitSpec = (request: WorkspaceRequest, message: string): ContainerSpec => ({
   ...ContainerGit.common(request),
-  mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false }],
+  mounts: [
+    { type: "directory", source: request.workspacePath, target: SandboxPlace.target, readOnly: false }
+  ],
   argv: [
     ContainerGit.program,
     "check",
@@ -68,7 +70,7 @@ export const applySpec = (
 ): ContainerSpec => ({
   ...ContainerGit.common(request),
   mounts: [
-    { type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false },
+    { type: "directory", source: request.workspacePath, target: SandboxPlace.target, readOnly: false },
     { type: "directory", source: patches.path, target: patchesTarget, readOnly: true }
   ],
   argv: [

@@ -1,6 +1,6 @@
 /** Chains the lines of an audit while it is written. `AuditLog` verifies the chain. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { hash } from "node:crypto"
 import type { AuditEntry } from "../../AuditEntry.ts"
 

@@ -4,7 +4,7 @@
  * A call is recorded before it begins, so all open calls are known. They are charged as reserved.
  */
 import * as Struct from "effect/Struct"
-import type { Exhaustion, LlmCall, LlmOutcome, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import type { Exhaustion, LlmCall, LlmOutcome, LlmUsageTotal } from "@cogni/sandbox-core/RunFigures"
 import type { AuditLine } from "../../AuditEntry.ts"
 import type { Prices } from "../../Prices.ts"
 import * as CallAnswer from "../gateway/CallAnswer.ts"

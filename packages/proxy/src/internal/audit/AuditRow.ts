@@ -3,7 +3,7 @@
  *
  * Trusts nothing in the line, because anyone who can write to the file may have written it.
  */
-import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead } from "@cogni/sandbox-core/RunFigures"
 import { Option, Schema } from "effect"
 import { AuditLine } from "../../AuditEntry.ts"
 import type { Row } from "../ByteRows.ts"

@@ -1,5 +1,5 @@
 /** Collects what a run used from the bytes of its audit. Trusts no entry that does not follow from the chain. Pure. */
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import * as AuditLog from "../../AuditLog.ts"
 import type { Prices } from "../../Prices.ts"
 import * as AuditReplay from "./AuditReplay.ts"

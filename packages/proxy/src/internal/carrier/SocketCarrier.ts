@@ -1,9 +1,10 @@
 /** Port that brings a run's socket from the gateway into its sandbox. */
 import type { Effect, Scope } from "effect"
 import { basename } from "node:path"
-import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import * as HostDisk from "../HostDisk.ts"
-import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
+import { type LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
+import { socketPath } from "@cogni/sandbox-core/SandboxPlace"
 
 export const failure = "the socket cannot be created"
 

@@ -1,7 +1,7 @@
 /** A request on a run's socket, and its response. */
 import { randomUUID } from "node:crypto"
 import type { IncomingMessage, ServerResponse } from "node:http"
-import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunFigures"
 import type { UpstreamKey } from "../../KeyInjection.ts"
 import type { Header } from "../policy/RoutePolicy.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"

@@ -1,8 +1,8 @@
 /** State of one run while its socket is open: its policy, budget, calls and audit. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
-import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunFigures"
+import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import type { AuditEntry, RunKeyed, ToolApproval, ToolCalled } from "../../AuditEntry.ts"
 import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"

@@ -1,6 +1,6 @@
 /** A refused request: the answer to its client, and its entry in the run's record. */
 import * as Data from "effect/Data"
-import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { LlmOutcome } from "@cogni/sandbox-core/RunFigures"
 import * as Exchange from "./Exchange.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"

@@ -4,7 +4,7 @@
  * Plain numbers instead of a `Ref`, because one thread changes them within a turn, and a flood of refused requests must
  * be cheap to count.
  */
-import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall } from "@cogni/sandbox-core/RunFigures"
 
 /** Calls that are kept. Later calls are only counted, and can be found in the audit. */
 export const callsKeptMax = 1000

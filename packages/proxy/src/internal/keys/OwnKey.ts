@@ -1,9 +1,9 @@
 /** The credential of one run: a key of its own, or the gateway's key where the configuration allows that. */
 import { Effect, type Scope } from "effect"
 import type { LlmProxyError, LlmRequest } from "@cogni/sandbox-core/LlmProxy"
-import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import { named } from "@cogni/sandbox-core/Remedy"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import type { RunKeyed } from "../../AuditEntry.ts"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { RunKey, RunKeyFailed } from "../../RunKeys.ts"

@@ -1,6 +1,6 @@
 /** Derives what a run's key permits from the run's spec. Pure. */
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { RunKeyTerms } from "../../RunKeys.ts"
 import type { UpstreamProfile } from "../../UpstreamProfile.ts"

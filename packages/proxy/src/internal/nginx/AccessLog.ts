@@ -5,7 +5,7 @@
  * counted and never fatal. Memory is bounded whatever the size of the log, and no byte is read twice.
  */
 import { Option, Schema } from "effect"
-import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunFigures"
 import { makeRows } from "../ByteRows.ts"
 import * as GenerationId from "../policy/GenerationId.ts"
 

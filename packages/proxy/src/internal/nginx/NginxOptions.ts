@@ -1,7 +1,7 @@
 /** Checks the options of a proxy that is an nginx, for one run or for many. */
 import type { User } from "@cogni/sandbox-core/Posture"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Result } from "effect"
 import type * as EgressProxy from "../../EgressProxy.ts"
 import type * as KeyInjection from "../../KeyInjection.ts"

@@ -5,7 +5,7 @@
  */
 import { Deferred, Effect } from "effect"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import { scrub, type UpstreamKey } from "../../KeyInjection.ts"
 
 const headCharactersMax = 4096

@@ -7,7 +7,7 @@
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { Deferred, Effect, type Scope } from "effect"
 import type { User } from "@cogni/sandbox-core/Posture"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import { systemAuthorities } from "../gateway/UpstreamClient.ts"
 import * as ThreadCode from "../ThreadCode.ts"
 import type { Address } from "../../Upstream.ts"

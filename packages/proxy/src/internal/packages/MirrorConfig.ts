@@ -1,8 +1,8 @@
 /** Configuration of the mirror, checked and with its defaults. Plain data, for the threads that serve runs. */
-import { baseUrl } from "@cogni/sandbox-core/LlmProxy"
+import { baseUrl } from "@cogni/sandbox-core/SandboxPlace"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
-import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as Record from "effect/Record"
 import * as Result from "effect/Result"
 import * as EgressProxy from "../../EgressProxy.ts"

@@ -20,9 +20,9 @@
  *
  * `ChargeRule.ts` decides which calls may have run a model.
  */
-import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunFigures"
 import { budgetAmount } from "@cogni/sandbox-core/BudgetWords"
-import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import * as Allowance from "./Allowance.ts"
 import * as CallCost from "./CallCost.ts"
 import type * as Prices from "../../Prices.ts"

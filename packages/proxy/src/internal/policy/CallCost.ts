@@ -1,5 +1,5 @@
 /** Cost of a call at the host's prices. Pure. */
-import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
+import type { LlmUsage } from "@cogni/sandbox-core/RunFigures"
 import type { ModelPrice, Prices } from "../../Prices.ts"
 
 /** Properties of a call that determine its price. */

@@ -13,7 +13,7 @@
  * | status 2xx without some or all figures, however it ended | the reported figures; else the reservation |
  * | `count_tokens` | nothing |
  */
-import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { LlmOutcome } from "@cogni/sandbox-core/RunFigures"
 
 export interface Ended {
   /** The request was handed to the upstream. */

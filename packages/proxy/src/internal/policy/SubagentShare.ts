@@ -9,9 +9,9 @@
  * open. So it includes the commands of a subagent while the main agent waits. A call that is open when the time ends is
  * not cut off.
  */
-import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget } from "@cogni/sandbox-core/SpecFields"
 import { budgetAmount } from "@cogni/sandbox-core/BudgetWords"
-import type { Exhaustion } from "@cogni/sandbox-core/RunResult"
+import type { Exhaustion } from "@cogni/sandbox-core/RunFigures"
 import * as Budget from "./Budget.ts"
 import type { Header } from "./RoutePolicy.ts"
 

@@ -6,7 +6,7 @@
  * not. A figure that the upstream did not report is absent, never 0. If a stream breaks off, its provisional figures
  * for output and cost are ignored.
  */
-import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
+import type { LlmUsage } from "@cogni/sandbox-core/RunFigures"
 import * as EventCutter from "./EventCutter.ts"
 import * as JsonMember from "./JsonMember.ts"
 import type { Api } from "./RoutePolicy.ts"

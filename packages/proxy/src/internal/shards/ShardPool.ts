@@ -3,7 +3,7 @@
  * thread that misbehaves without ending the others.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import { getCompileCacheDir } from "node:module"
 import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads"

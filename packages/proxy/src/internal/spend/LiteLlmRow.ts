@@ -5,7 +5,8 @@
  * row with values that no row can have is returned as unreadable, because a missing row would say something else.
  */
 import { instantOf } from "@cogni/sandbox-ledger/Reconciliation"
-import { rowTextCharactersMax, SpendRow } from "@cogni/sandbox-ledger/SpendRows"
+import { SpendRow } from "@cogni/sandbox-ledger/SpendRows"
+import { rowTextCharactersMax } from "@cogni/sandbox-ledger/SpendFields"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as Result from "effect/Result"

@@ -5,7 +5,8 @@
  * that relate several keys are in `ConfigurationRules`.
  */
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
-import { Limits, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { Limits } from "@cogni/sandbox-core/SpecFields"
 import { ByteSize, Effect, Option, Schema } from "effect"
 import { AgentName, ModelTier, ToolEntry } from "../../config/AgentConfig.ts"
 import { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"

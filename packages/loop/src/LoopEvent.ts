@@ -1,7 +1,7 @@
 /** Events and results of a loop. */
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { Effect } from "effect"
-import type * as ChatModel from "../ChatModel.ts"
+import type * as ChatError from "./ChatError.ts"
 
 /** Tokens as counted by the upstream. Uncounted output is estimated, uncounted input is 0. */
 export interface LoopUsage {
@@ -23,7 +23,7 @@ export type LoopOutcome =
 
 export type LoopVerdict =
   | { readonly outcome: Exclude<LoopOutcome, "model_failed" | "sandbox_failed"> }
-  | { readonly outcome: "model_failed"; readonly error: ChatModel.ChatModelFailed }
+  | { readonly outcome: "model_failed"; readonly error: ChatError.ChatModelFailed }
   | { readonly outcome: "sandbox_failed"; readonly error: SandboxError }
 
 /** Result of a loop. */

@@ -1,5 +1,5 @@
 /** Limits of a loop: steps, calls, time, tokens and bytes. */
-import * as ChatModel from "../ChatModel.ts"
+import * as ChatBounds from "./internal/ChatBounds.ts"
 
 /** Limits of a loop. */
 export interface LoopLimits {
@@ -21,7 +21,7 @@ export interface LoopLimits {
   readonly attemptsMax: number
   /** Longest delay between two attempts, even if the upstream asks for more. */
   readonly retrySecondsMax: number
-  readonly answer: ChatModel.ChatLimits
+  readonly answer: ChatBounds.ChatLimits
 }
 
 export const defaultLimits: LoopLimits = {
@@ -34,5 +34,5 @@ export const defaultLimits: LoopLimits = {
   toolResultBytesMax: 32 * 1024,
   attemptsMax: 4,
   retrySecondsMax: 30,
-  answer: ChatModel.defaultLimits
+  answer: ChatBounds.defaultLimits
 }
