@@ -12,8 +12,18 @@ import * as PublicSurface from "./PublicSurface.ts"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-/** Largest number of exported names in all packages together, which a newcomer may have to read. */
-const namesMax = 889
+/**
+ * Largest number of exported names in all packages together, which a newcomer may have to read. A ratchet: it only
+ * falls.
+ *
+ * A name is what a module of an index exports: a value, a class or a type. The indexes of `testing` count too. A schema
+ * and the type of its name count once. Members of a class, and keys of an object, do not count. Neither do the names of
+ * shared modules, which no index shows: `exports/shared.txt` records those modules.
+ */
+const namesMax = 550
+
+/** Names that may be removed before the ratchet must follow. */
+const namesSpareMax = 20
 
 const withoutEnding = (module: string) => module.replace(/\.tsx?$/u, "")
 
@@ -125,6 +135,7 @@ for (const name of SourceTree.packages) {
 describe("all packages", () => {
   it(`export at most ${namesMax} names to users`, () => {
     const count = SourceTree.packages.reduce((sum, name) => sum + namesOf(name).length, 0)
+    assert.isAtMost(namesMax - count, namesSpareMax, `lower namesMax to ${count}: it only falls`)
     assert.isAtMost(
       count,
       namesMax,

@@ -9,7 +9,7 @@ import {
   type RunId,
   type RunResult,
   RunStore,
-  type SandboxError,
+  SandboxError,
   SandboxRunner,
   UsageObserver,
   type Workspace
@@ -60,6 +60,16 @@ describe("SandboxRunner", () => {
       // @ts-expect-error: there is no such reason
       Effect.catchReason("SandboxError", "Tired", () => Effect.void)(run(runner))
     expectTypeOf(misspelt).toBeFunction()
+  })
+
+  it("an implementation of a port makes a reason by its tag", () => {
+    const { ContainerFailed, RuntimeUnavailable } = SandboxError.Reason.cases
+    expectTypeOf(
+      new RuntimeUnavailable({ detail: "stopped", remedy: "Start it" })
+    ).toExtend<SandboxError.Reason>()
+    // @ts-expect-error: a fault without a remedy
+    const silent = () => new ContainerFailed({ operation: "create", detail: "planted" })
+    expectTypeOf(silent).toBeFunction()
   })
 
   it("the in-memory runner needs no layer; the real one needs four ports", () => {

@@ -1,15 +1,14 @@
 /**
- * The reasons why a run did not end by itself.
+ * The error of a run that did not end by itself.
  *
- * The only error is `SandboxError`, with a `reason`. A broken limit carries the partial result; every other reason is a
- * fault with a remedy. An exit code is a value, never an error. Reasons derive from facts of the kernel and the engine,
- * never from texts.
+ * It has a `reason`. A broken limit carries the partial result; every other reason is a fault with a remedy. An exit
+ * code is a value, never an error. Reasons derive from facts of the kernel and the engine, never from texts.
  */
 import * as Schema from "effect/Schema"
 import { RunId } from "./RunId.ts"
 import { LlmTraffic } from "./RunFigures.ts"
-import type { Partial } from "./SandboxReason.ts"
 import {
+  type Partial,
   type ErrorCode,
   InvalidSpec,
   RunIdInUse,
@@ -31,8 +30,11 @@ import {
   LimitReason
 } from "./SandboxReason.ts"
 
-// `code` is a getter: OpenTelemetry takes an own field of that name as the type of an exception, instead of its class.
-
+/**
+ * Every reason, by its tag.
+ *
+ * **Example** fail as a port does: `new SandboxError.Reason.cases.ImageNotFound({ image })`
+ */
 export const Reason = Schema.Union([
   ...LimitReason.members,
   InvalidSpec,

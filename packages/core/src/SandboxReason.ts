@@ -29,6 +29,8 @@ export const Partial = Schema.Struct({
 
 export type Partial = typeof Partial.Type
 
+// `code` is a getter: OpenTelemetry takes an own field of that name as the type of an exception, instead of its class.
+
 /** Fields of a fault: what failed, and what to do. */
 const told = { detail: Schema.String, remedy: Schema.String }
 
