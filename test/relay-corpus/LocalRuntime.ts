@@ -6,13 +6,12 @@
  */
 import { type Container, ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { Deferred, Effect, Layer, Stream } from "effect"
+import { nothing, unusedParts } from "./UnusedParts.ts"
 import * as ContainerGit from "../../packages/git-relay/src/internal/git/ContainerGit.ts"
 import { spawn } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { basename, join } from "node:path"
-
-const nothing = Effect.die(new Error("a relay does not use this"))
 
 /** Replaces the path of the only mount with its source, and the image's program with its source file. */
 const argvOf = ({ argv = [], mounts }: ContainerSpec) => {
@@ -56,25 +55,14 @@ const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
   return {
     id: "local",
     start: Effect.as(Effect.void, undefined),
-    proceed: nothing,
+    ...unusedParts,
     output,
     exit: Effect.map(Deferred.await(over), (exitCode) => ({
       exitCode,
       oomKilled: false,
       processesRefused: false,
       peak: {}
-    })),
-    send: () => nothing,
-    stop: () => nothing,
-    whilePaused: (effect) => effect,
-    exec: () => nothing,
-    files: {
-      read: () => nothing,
-      write: () => nothing,
-      list: () => nothing,
-      stat: () => nothing,
-      remove: () => nothing
-    }
+    }))
   } satisfies Container
 })
 

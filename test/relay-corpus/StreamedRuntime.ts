@@ -2,6 +2,7 @@
 import { type Container, type ContainerExit, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Deferred, Effect, Layer, Stream } from "effect"
+import { unusedParts } from "./UnusedParts.ts"
 import type { HostileStream, StreamContext } from "./Streams.ts"
 
 /** Streams that the next container of each run writes. */
@@ -44,24 +45,12 @@ const containerOf = Effect.fnUntraced(function* (
     channel: "stdout" as const,
     bytes: piece
   }))
-  const nothing = Effect.die(new Error("a relay does not use this"))
   return {
     id: "streamed",
     start: Effect.void.pipe(Effect.as(undefined)),
-    proceed: nothing,
+    ...unusedParts,
     output: Stream.concat(said, written).pipe(Stream.ensuring(Deferred.succeed(over, undefined))),
-    exit: Effect.as(Deferred.await(over), exitOf(exitCode)),
-    send: () => nothing,
-    stop: () => nothing,
-    whilePaused: (effect) => effect,
-    exec: () => nothing,
-    files: {
-      read: () => nothing,
-      write: () => nothing,
-      list: () => nothing,
-      stat: () => nothing,
-      remove: () => nothing
-    }
+    exit: Effect.as(Deferred.await(over), exitOf(exitCode))
   } satisfies Container
 })
 

@@ -9,15 +9,7 @@ export const list = {
   all: Flags.toggle("all", "Include approvals that have ended").pipe(Flag.withAlias("a")),
   account: Flags.optional("account", "ACCOUNT", "Only calls of this billing account (default all accounts)"),
   run: Flags.optional("run", "RUN", "Only calls of this run, by its whole ID (default all runs)"),
-  limit: Flag.Int("limit").pipe(
-    Flag.withMetavar("N"),
-    Flag.withDescription("Maximum number of calls, 1 to 10000 (default 1000)"),
-    Flag.filter(
-      (typed) => typed >= 1 && typed <= 10_000,
-      () => "a whole number from 1 to 10000"
-    ),
-    Flag.withDefault(1000)
-  ),
+  limit: Flags.limit("calls, 1 to 10000", 10_000, 1000),
   output: Flags.output
 }
 

@@ -69,15 +69,7 @@ export const ofAccount = { account, output: Flags.output }
 export const uses = {
   account,
   run: Flags.optional("run", "RUN", "Only uses by this run, by its whole ID"),
-  limit: Flag.Int("limit").pipe(
-    Flag.withMetavar("N"),
-    Flag.withDescription("Maximum number of entries, 1 to 1000, newest first (default 100)"),
-    Flag.filter(
-      (typed) => typed >= 1 && typed <= 1000,
-      () => "a whole number from 1 to 1000"
-    ),
-    Flag.withDefault(100)
-  ),
+  limit: Flags.limit("entries, 1 to 1000, newest first", 1000, 100),
   output: Flags.output
 }
 

@@ -1,62 +1,14 @@
 /** The spec and the egress that flags and environment select. The demo upstream is never a fallback. */
-import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import { assert, describe, it } from "@effect/vitest"
+import { absent } from "./AbsentSettings.ts"
 import { Refusal } from "../src/Failure.ts"
 import * as RunPlan from "../src/RunPlan.ts"
 import type { Settings } from "../src/Settings.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
-import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Effect, Redacted, Result } from "effect"
 
-const absent: Settings["Service"] = {
-  stateDirectory: "/state",
-  database: Result.succeed({ address: { _tag: "Sqlite", path: "/state/cogni.db" }, variable: undefined }),
-  databaseFile: undefined,
-  dockerHost: undefined,
-  runtimeImage: "cogni/runtime:1",
-  proxyImage: "cogni/proxy:1",
-  gatewayImage: "cogni/gateway:1",
-  imageOf: (image) => `cogni/${image}:1`,
-  packages: Result.succeed(undefined),
-  accountLimits: Result.succeed(undefined),
-  connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
-  httpTools: Result.succeed([]),
-  mcpServers: Result.succeed([]),
-  sqlTool: Result.succeed(undefined),
-  prices: undefined,
-  rowsSeconds: undefined,
-  threads: Thread.defaultLimits,
-  temporal: {},
-  identityCheckModel: undefined,
-  configDirectory: undefined,
-  configRepository: undefined,
-  configBranch: undefined,
-  configModels: undefined,
-  prometheusUrl: undefined,
-  runKeys: { mode: "off", deployment: "test" },
-  upstreamOptions: Result.succeed({ profile: {} }),
-  upstreamFiles: [],
-  keyFile: undefined,
-  images: Result.succeed({ policy: { pull: "never" }, cosignPublicKey: undefined }),
-  imageKeyFile: undefined,
-  isNamed: { runtime: false, gateway: false },
-  upstream: { _tag: "Absent" },
-  model: undefined,
-  billingAccountId: "acct",
-  isAccountNamed: true,
-  sandboxEnabled: false,
-  git: Result.succeed({
-    tokens: [],
-    gitHubServer: "https://github.com",
-    gitHubApi: undefined,
-    gitLabServer: "https://gitlab.com",
-    forges: [],
-    network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
-    policies: CommitPolicy.defaults
-  })
-}
 const key = Redacted.make("sk-planted")
 const configured: Settings["Service"] = {
   ...absent,

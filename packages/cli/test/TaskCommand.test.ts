@@ -2,15 +2,14 @@
  * Errors of `task` that need no engine, with one line and one exit code each, and the plan that flags and environment
  * give: a sandbox configured as for a run, whose model the host asks.
  */
-import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import { assert, describe, it } from "@effect/vitest"
+import { absent } from "./AbsentSettings.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import type { Settings } from "../src/Settings.ts"
 import * as TaskCommand from "../src/TaskCommand.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
-import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
 import { TestConsole } from "effect/testing"
@@ -66,51 +65,9 @@ describe("task", () => {
 })
 
 const settings: Settings["Service"] = {
-  stateDirectory: "/state",
-  database: Result.succeed({ address: { _tag: "Sqlite", path: "/state/cogni.db" }, variable: undefined }),
-  databaseFile: undefined,
-  dockerHost: undefined,
-  runtimeImage: "cogni/runtime:1",
-  proxyImage: "cogni/proxy:1",
-  gatewayImage: "cogni/gateway:1",
-  imageOf: (image) => `cogni/${image}:1`,
-  packages: Result.succeed(undefined),
-  accountLimits: Result.succeed(undefined),
-  connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
-  httpTools: Result.succeed([]),
-  mcpServers: Result.succeed([]),
-  sqlTool: Result.succeed(undefined),
-  prices: undefined,
-  rowsSeconds: undefined,
-  threads: Thread.defaultLimits,
-  temporal: {},
-  identityCheckModel: undefined,
-  configDirectory: undefined,
-  configRepository: undefined,
-  configBranch: undefined,
-  configModels: undefined,
-  prometheusUrl: undefined,
-  runKeys: { mode: "off", deployment: "test" },
-  upstreamOptions: Result.succeed({ profile: {} }),
-  upstreamFiles: [],
-  keyFile: undefined,
-  images: Result.succeed({ policy: { pull: "never" }, cosignPublicKey: undefined }),
-  imageKeyFile: undefined,
-  isNamed: { runtime: false, gateway: false },
+  ...absent,
   upstream: { _tag: "Configured", url: "http://127.0.0.1:4000", key: Redacted.make("sk-planted") },
-  model: "m1",
-  billingAccountId: "acct",
-  isAccountNamed: true,
-  sandboxEnabled: false,
-  git: Result.succeed({
-    tokens: [],
-    gitHubServer: "https://github.com",
-    gitHubApi: undefined,
-    gitLabServer: "https://gitlab.com",
-    forges: [],
-    network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
-    policies: CommitPolicy.defaults
-  })
+  model: "m1"
 }
 
 const runId = RunId.make("run-000000000001")

@@ -6,30 +6,17 @@ import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
 import { isStepCount, simulateReadableStream, streamText } from "ai"
 import { MockLanguageModelV4 } from "ai/test"
-import { Deferred, Effect, Exit, Result, Scope, Stream } from "effect"
+import { Deferred, Effect, Exit, Result, Scope } from "effect"
 import { AiModel } from "./AiModel.ts"
-import { executorOf, session, toolNamed } from "./ToolWorld.ts"
+import { endless, session, toolNamed } from "./ToolWorld.ts"
 
 const registryOf = (...tools: ReadonlyArray<Tool>) =>
   Result.getOrThrow(Result.flatMap(ToolRegistry.make(tools), (all) => all.restrict("messaging")))
 
-/** A command that runs until its scope closes. */
-const endless = Effect.gen(function* () {
-  const begun = yield* Deferred.make<void>()
-  const ended = yield* Deferred.make<void>()
-  const executor = executorOf({
-    spawn: () =>
-      Effect.acquireRelease(
-        Effect.as(Deferred.succeed(begun, undefined), {
-          output: Stream.never,
-          exit: Effect.never,
-          signal: () => Effect.void
-        }),
-        () => Deferred.succeed(ended, undefined)
-      )
-  })
-  return { begun, ended, registry: registryOf(...ShellTools.make(executor)) }
-})
+const endlessShell = Effect.map(endless, ({ executor, ...moments }) => ({
+  ...moments,
+  registry: registryOf(...ShellTools.make(executor))
+}))
 
 describe("tools for the AI SDK", () => {
   it.effect("works with streamText as with generateText", () =>
@@ -104,7 +91,7 @@ describe("tools for the AI SDK", () => {
 
   it.live("an abort ends the command", () =>
     Effect.gen(function* () {
-      const { begun, ended, registry } = yield* endless
+      const { begun, ended, registry } = yield* endlessShell
       const model = new AiModel(yield* AiSdkTools.make(registry, session))
       const abort = new AbortController()
       const calling = model.call("shell__exec", '{"command":"x"}', abort.signal).catch(() => "aborted")
@@ -119,7 +106,7 @@ describe("tools for the AI SDK", () => {
 
   it.live("the end of the session ends its calls", () =>
     Effect.gen(function* () {
-      const { begun, ended, registry } = yield* endless
+      const { begun, ended, registry } = yield* endlessShell
       const scope = yield* Scope.make()
       const tools = yield* AiSdkTools.make(registry, session).pipe(Scope.provide(scope))
       const calling = tools

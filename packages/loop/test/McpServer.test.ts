@@ -9,7 +9,7 @@ import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, FiberSet, Logger, Queue, Result, Scope, Stream } from "effect"
-import { executorOf, session, toolNamed } from "./ToolWorld.ts"
+import { endless, executorOf, session, toolNamed } from "./ToolWorld.ts"
 
 const registryOf = (...tools: ReadonlyArray<Tool>) =>
   Result.getOrThrow(Result.flatMap(ToolRegistry.make(tools), (all) => all.restrict("full")))
@@ -138,19 +138,7 @@ describe("an MCP server", () => {
 
   it.live("a cancelled call ends its command", () =>
     Effect.gen(function* () {
-      const begun = yield* Deferred.make<void>()
-      const ended = yield* Deferred.make<void>()
-      const executor = executorOf({
-        spawn: () =>
-          Effect.acquireRelease(
-            Effect.as(Deferred.succeed(begun, undefined), {
-              output: Stream.never,
-              exit: Effect.never,
-              signal: () => Effect.void
-            }),
-            () => Deferred.succeed(ended, undefined)
-          )
-      })
+      const { begun, ended, executor } = yield* endless
       const { client } = yield* connected({ registry: registryOf(...ShellTools.make(executor)) })
       const abort = new AbortController()
       const calling = client
@@ -265,19 +253,7 @@ describe("an MCP server over lines", () => {
 
   it.live("the end of the input ends running calls", () =>
     Effect.gen(function* () {
-      const begun = yield* Deferred.make<void>()
-      const ended = yield* Deferred.make<void>()
-      const executor = executorOf({
-        spawn: () =>
-          Effect.acquireRelease(
-            Effect.as(Deferred.succeed(begun, undefined), {
-              output: Stream.never,
-              exit: Effect.never,
-              signal: () => Effect.void
-            }),
-            () => Deferred.succeed(ended, undefined)
-          )
-      })
+      const { begun, ended, executor } = yield* endless
       const { end, send, serving } = yield* overLines({ registry: registryOf(...ShellTools.make(executor)) })
       yield* send(`${hello}${request(1, "tools/call", { name: "shell__exec", arguments: { command: "x" } })}`)
       yield* Deferred.await(begun)

@@ -8,7 +8,7 @@ import * as Tool from "@cogni/sandbox-loop/Tool"
 import { program } from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import * as CommandBehaviour from "../src/testing/CommandBehaviour.ts"
 import { wireName } from "@cogni/sandbox-loop/Tool"
-import { Effect, Schema } from "effect"
+import { Deferred, Effect, Schema, Stream } from "effect"
 
 export const session = {
   runId: RunId.RunId.make("run-000000000000"),
@@ -59,3 +59,21 @@ export const toolNamed = (name: string, mark: string, effect: Tool.ToolEffect = 
     output: Schema.Struct({ mark: Schema.String, text: Schema.optionalKey(Schema.String) }),
     execute: ({ text }) => Effect.succeed({ mark, ...(text === undefined ? {} : { text }) })
   })
+
+/** An executor whose commands run until their scope closes. */
+export const endless = Effect.gen(function* () {
+  const begun = yield* Deferred.make<void>()
+  const ended = yield* Deferred.make<void>()
+  const executor = executorOf({
+    spawn: () =>
+      Effect.acquireRelease(
+        Effect.as(Deferred.succeed(begun, undefined), {
+          output: Stream.never,
+          exit: Effect.never,
+          signal: () => Effect.void
+        }),
+        () => Deferred.succeed(ended, undefined)
+      )
+  })
+  return { begun, ended, executor }
+})
