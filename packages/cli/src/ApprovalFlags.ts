@@ -1,6 +1,7 @@
 /** Flags of `approvals list`, `approve` and `deny`. */
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
+import * as LimitFlag from "./LimitFlag.ts"
 
 const deciderCharactersMax = 200
 
@@ -9,7 +10,7 @@ export const list = {
   all: Flags.toggle("all", "Include approvals that have ended").pipe(Flag.withAlias("a")),
   account: Flags.optional("account", "ACCOUNT", "Only calls of this billing account (default all accounts)"),
   run: Flags.optional("run", "RUN", "Only calls of this run, by its whole ID (default all runs)"),
-  limit: Flags.limit("calls, 1 to 10000", 10_000, 1000),
+  limit: LimitFlag.limit("calls, 1 to 10000", 10_000, 1000),
   output: Flags.output
 }
 

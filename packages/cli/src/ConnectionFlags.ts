@@ -2,6 +2,7 @@
 import { type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
+import * as LimitFlag from "./LimitFlag.ts"
 
 const account = Flags.optional(
   "account",
@@ -69,7 +70,7 @@ export const ofAccount = { account, output: Flags.output }
 export const uses = {
   account,
   run: Flags.optional("run", "RUN", "Only uses by this run, by its whole ID"),
-  limit: Flags.limit("entries, 1 to 1000, newest first", 1000, 100),
+  limit: LimitFlag.limit("entries, 1 to 1000, newest first", 1000, 100),
   output: Flags.output
 }
 

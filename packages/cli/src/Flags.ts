@@ -131,18 +131,6 @@ const whole = (name: string, minimum: number, maximum: number, description: stri
 export const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 
-/** Flag `--limit`: how many entries a list has, at most. */
-export const limit = (description: string, most: number, otherwise: number) =>
-  Flag.Int("limit").pipe(
-    Flag.withMetavar("N"),
-    Flag.withDescription(`Maximum number of ${description} (default ${otherwise})`),
-    Flag.filter(
-      (typed) => typed >= 1 && typed <= most,
-      () => `a whole number from 1 to ${most}`
-    ),
-    Flag.withDefault(otherwise)
-  )
-
 /** Flag without a value, off by default. */
 export const toggle = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withoutNegation, Flag.withDescription(description), Flag.withDefault(false))
