@@ -60,7 +60,10 @@ const noSearch = Flags.toggle(
 
 const limits = {
   wallSecondsMax: Flags.duration("time-limit", "Time limit of everything, such as 3h (default 2h)"),
-  placementSecondsMax: Flags.duration("placement-limit", "Time to find a host with room, such as 10m (default 1h)")
+  placementSecondsMax: Flags.duration(
+    "placement-limit",
+    "Time to find a host with room, such as 10m (default 1h)"
+  )
 }
 
 const labels = (description: string) => Flags.several("label", "NAME", description)

@@ -199,7 +199,11 @@ export const judge = Effect.fnUntraced(function* (
   return (yield* Effect.forEach(checks, complaintOf)).flat()
 })
 
-const atOnce = (name: string, attempts: ReadonlyArray<AttemptReport>, records: typeof Listed.Type): number => {
+const atOnce = (
+  name: string,
+  attempts: ReadonlyArray<AttemptReport>,
+  records: typeof Listed.Type
+): number => {
   const own = new Set(attempts.filter(({ host }) => host === name).map(({ runId }) => runId))
   return overlap(
     records
