@@ -550,7 +550,7 @@ export const capabilities: ReadonlyArray<Capability> = [
   {
     name: "Durable runs on many hosts, by Temporal",
     cells: {
-      run: note("`submit`, to hosts with `worker`"),
+      run: note("`submit` and `schedule`, to hosts with `worker`"),
       task: note("`submit --graph sandbox:task`"),
       serve: flags(
         "durable",
@@ -558,6 +558,13 @@ export const capabilities: ReadonlyArray<Capability> = [
         "temporal",
         "namespace",
         "queue",
+        "temporal-tls",
+        "temporal-ca-file",
+        "temporal-cert-file",
+        "temporal-key-file",
+        "temporal-server-name",
+        "temporal-api-key-file",
+        "temporal-insecure",
         "no-search",
         "time-limit",
         "placement-limit"
@@ -565,7 +572,12 @@ export const capabilities: ReadonlyArray<Capability> = [
       chat: why("A session lives in one process, and its sandbox with it."),
       mcp: why("Its sandbox belongs to the client that started it."),
       acp: why("Its sandbox works in a directory of the editor's machine."),
-      library: modules("temporal/DurableGraphProvider", "temporal/DurableRuns", "temporal/RunWorker")
+      library: modules(
+        "temporal/DurableGraphProvider",
+        "temporal/DurableRuns",
+        "temporal/RunSchedules",
+        "temporal/RunWorker"
+      )
     }
   },
   {

@@ -148,7 +148,7 @@ const psCommand = Command.make(
   (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
 ).pipe(Command.withDescription("List active runs"))
 
-const topCommand = Command.make("top", Flags.top, (flags) =>
+const topCommand = Command.make("top", LogsFlags.top, (flags) =>
   Effect.promise(() => import("./TopCommand.ts")).pipe(Effect.flatMap(({ top }) => top(flags)))
 ).pipe(
   Command.withDescription(

@@ -500,14 +500,6 @@ export const acp = {
 }
 
 /** Flags of `serve`. */
-export const top = {
-  once: toggle("once", "Print the table once"),
-  intervalSeconds: duration("interval", "Time between two tables, such as 5s (default 2s)").pipe(
-    Flag.map((seconds) => seconds ?? 2)
-  ),
-  output
-}
-
 export const serve = {
   logFormat,
   host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(

@@ -1,4 +1,4 @@
-/** The flags of `logs`. */
+/** The flags of `logs` and `top`, which show runs in a terminal. */
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 
@@ -20,4 +20,12 @@ export const logs = {
     "file",
     "Write the recording of --output asciicast to this file (default standard output)"
   )
+}
+
+export const top = {
+  once: Flags.toggle("once", "Print the table once"),
+  intervalSeconds: Flags.duration("interval", "Time between two tables, such as 5s (default 2s)").pipe(
+    Flag.map((seconds) => seconds ?? 2)
+  ),
+  output: Flags.output
 }

@@ -228,9 +228,9 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
   const views = SharedReadings.make<Effect.Success<ReturnType<typeof viewed>>, RunStoreError>()
 
   /**
-   * Finds a run of the account: what is read of it, its entry in this server's roster, what its queue knows, or several.
-   * The record decides, because a request for a run with the ID of another account's run is in the roster until it is
-   * refused.
+   * Finds a run of the account: what is read of it, its entry in this server's roster, what its queue knows, or
+   * several. The record decides, because a request for a run with the ID of another account's run is in the roster
+   * until it is refused.
    */
   const findOwn = Effect.fnUntraced(function* <A>(
     id: string,
