@@ -26,6 +26,7 @@ const world = Effect.gen(function* () {
   yield* Effect.addFinalizer(() => Effect.sync(() => ended.abort()))
   const context = {
     cancellationSignal: ended.signal,
+    info: { activityType: "validateGrantActivity" },
     heartbeat: () => void (beats += 1)
   } as unknown as Context
   const activities = HostActivities.make(runs, "queue-1", yield* FiberSet.makeRuntimePromise<never>())

@@ -87,9 +87,10 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
     return await run(step(task, watch), abandoned.signal)
   }
 
-  /** Heartbeats while a step waits. */
+  /** Heartbeats while a step waits. A local activity ends with its worker, and has none. */
   const beating = async <A>(step: Promise<A>): Promise<A> => {
     const context = ActivityContext.current()
+    if (context.info.isLocal) return await step
     const timer = setInterval(() => context.heartbeat(), beatMillis)
     try {
       return await step
