@@ -12,7 +12,7 @@ import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as ProcessSampler from "../harness/ProcessSampler.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-const token = "ghs_77_planted.for-the-whole-stack.0123456789abcdef"
+const token = "ghs_76_planted.for-the-whole-stack.0123456789abcdef"
 
 interface Stage {
   readonly origin: GitOrigin.GitOrigin

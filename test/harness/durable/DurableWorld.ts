@@ -24,7 +24,7 @@ import * as Images from "../Images.ts"
 /** Calls of each run. */
 export const callsOfRun = 2
 
-const gitToken = "ghs_77_planted.for-durable-runs.0123456789"
+const gitToken = "ghs_75_planted.for-durable-runs.0123456789"
 
 /** A prompt that the model never answers. */
 export const unanswered = "Wait for me."
