@@ -30,7 +30,12 @@ export class KeeperRefused extends Schema.TaggedError<KeeperRefused>()("KeeperRe
 
   /** True if another host may accept the run, or this one later. */
   get isForNow(): boolean {
-    return this.status === 429 || this.status === 503
+    return this.isOfGrant || this.status === 503
+  }
+
+  /** True if only this grant, or its account, is at a limit. Other grants may be accepted. */
+  get isOfGrant(): boolean {
+    return this.status === 429
   }
 }
 

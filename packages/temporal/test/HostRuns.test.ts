@@ -174,6 +174,44 @@ describe("the steps of a host", () => {
     })
   )
 
+  it.effect("place no run of a grant that is at its limit, and those of other grants as before", () =>
+    Effect.gen(function* () {
+      const { memory, watch } = yield* world
+      const busy = yield* HostKeeper.makeMemory({ ...Runs.grant, id: "grant-busy" }, [Runs.graphId])
+      const runs = yield* HostRuns.make({
+        name: "host-1",
+        capacity: {
+          runsMax: 2,
+          cores: 4,
+          memoryBytes: 1000,
+          labels: [],
+          graphIds: [Runs.graphId],
+          grantIds: [Runs.grant.id, "grant-busy"]
+        },
+        keepers: new Map([
+          [Runs.grant.id, memory.keeper],
+          ["grant-busy", busy.keeper]
+        ])
+      })
+      yield* busy.fault(
+        new HostKeeper.KeeperRefused({
+          status: 429,
+          reason: "TooFast",
+          detail: "this grant may make 60 runs per minute",
+          retrySeconds: 55
+        })
+      )
+      const ofBusy = { ...task, grantId: "grant-busy" }
+      assert.deepStrictEqual(yield* runs.execute(ofBusy, watch()), { _tag: "HostFull" })
+      const again = { ...asked, grantId: "grant-busy" }
+      assert.strictEqual(yield* Effect.flip(runs.place(again)), "GrantFull")
+      assert.deepStrictEqual(yield* runs.place({ ...asked, runId: "run-other" }), { host: "host-1" })
+      yield* runs.room
+      yield* TestClock.adjust("55 seconds")
+      assert.deepStrictEqual(yield* runs.place(again), { host: "host-1" })
+    })
+  )
+
   it.effect("find a run of a full keeper that an earlier worker started, instead of placing it again", () =>
     Effect.gen(function* () {
       const { memory, runs, watch } = yield* world

@@ -109,4 +109,24 @@ describe("a host", () => {
     assert.strictEqual(Placement.misfit(capacity, closed, asked("a"), 4999), "Full")
     assert.isUndefined(Placement.misfit(capacity, closed, asked("a"), 5000))
   })
+
+  it("takes no run of a closed grant for a while, and remembers at most so many of them", () => {
+    const other = { ...capacity, grantIds: ["grant-1", "grant-2"] }
+    const misfit = (places: Placement.Places, grantId: string, now: number) =>
+      Placement.misfit(other, places, { ...asked("a"), grantId }, now)
+    const closed = Placement.closeGrant(Placement.empty, "grant-1", 5000, 0)
+    assert.strictEqual(misfit(closed, "grant-1", 4999), "GrantFull")
+    assert.isUndefined(misfit(closed, "grant-2", 4999))
+    assert.isUndefined(misfit(closed, "grant-1", 5000))
+    assert.isTrue(Placement.hasRoom(other, closed, 0))
+    // Those whose time is over are forgotten, and so are the first of too many.
+    assert.strictEqual(Placement.closeGrant(closed, "grant-2", 9000, 5000).closedGrants.size, 1)
+    const many = Array.from({ length: Placement.closedGrantsMax + 5 }, (_, at) => `grant-${at}`).reduce(
+      (places, grantId) => Placement.closeGrant(places, grantId, 5000, 0),
+      Placement.empty
+    )
+    assert.strictEqual(many.closedGrants.size, Placement.closedGrantsMax)
+    assert.isFalse(many.closedGrants.has("grant-4"))
+    assert.isTrue(many.closedGrants.has("grant-5"))
+  })
 })

@@ -96,10 +96,13 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
     return { host: name }
   })
 
-  /** Closes this host for a while, because its keeper is full. */
-  const closeFor = (seconds: number) =>
+  /** Closes this host for a while, because its keeper is full. Only for one grant, if that is at a limit of its own. */
+  const closeFor = ({ isOfGrant, retrySeconds }: KeeperFull, grantId: string) =>
     Effect.flatMap(Clock.currentTimeMillis, (now) =>
-      SubscriptionRef.update(places, (before) => Placement.close(before, now + seconds * 1000))
+      SubscriptionRef.update(places, (before) => {
+        const until = now + retrySeconds * 1000
+        return isOfGrant ? Placement.closeGrant(before, grantId, until, now) : Placement.close(before, until)
+      })
     )
 
   /** Holds a place during a step. Afterwards, it is kept for the next step if there is one. */
@@ -121,7 +124,10 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
     function* (task: RunTask, watch: Watch): Effect.fn.Return<Executed, "NoSuchGrant"> {
       const keeper = yield* keeperOf(task.grantId)
       const started = yield* begun(keeper, task, watch)
-      if (started._tag === "HostFull") yield* closeFor(started.retrySeconds)
+      if (started._tag === "KeeperFull") {
+        yield* closeFor(started, task.grantId)
+        return { _tag: "HostFull" }
+      }
       return started._tag === "Begun" ? yield* followed(keeper, name, task, watch) : started
     },
     (effect, task, watch) =>
@@ -237,6 +243,13 @@ const lost = ({ message }: KeeperError, lastEventId: number): HostLost => ({
   lastEventId
 })
 
+/** The keeper refused a start for now. */
+interface KeeperFull {
+  readonly _tag: "KeeperFull"
+  readonly isOfGrant: boolean
+  readonly retrySeconds: number
+}
+
 /** Starts the run, or finds that it was started. A keeper that is full refuses a start, but knows its runs. */
 const begun = Effect.fnUntraced(function* (
   keeper: Keeper,
@@ -261,7 +274,11 @@ const begun = Effect.fnUntraced(function* (
   const error = result.failure
   if (error._tag === "KeeperUnreachable") return lost(error, lastEventId)
   return error.isForNow
-    ? ({ _tag: "HostFull", retrySeconds: error.retrySeconds ?? fullSecondsDefault } as const)
+    ? ({
+        _tag: "KeeperFull",
+        isOfGrant: error.isOfGrant,
+        retrySeconds: error.retrySeconds ?? fullSecondsDefault
+      } satisfies KeeperFull)
     : refused(error.reason, error.message)
 })
 

@@ -42,12 +42,23 @@ export interface Places {
   readonly isDraining: boolean
   /** No run is placed before this time, in milliseconds. */
   readonly closedUntil: number
+  /** Grants of which no run is placed before a time, in milliseconds. */
+  readonly closedGrants: ReadonlyMap<string, number>
   readonly runs: ReadonlyMap<string, Place>
   /** Graphs whose image was missing when the keeper was last asked. */
   readonly missingGraphIds: ReadonlyArray<string>
 }
 
-export const empty: Places = { isDraining: false, closedUntil: 0, runs: new Map(), missingGraphIds: [] }
+export const empty: Places = {
+  isDraining: false,
+  closedUntil: 0,
+  closedGrants: new Map(),
+  runs: new Map(),
+  missingGraphIds: []
+}
+
+/** Most grants that are closed at a time. */
+export const closedGrantsMax = 1000
 
 /** Time for which a place is reserved for a run that has not arrived. */
 export const reservedMillis = 60_000
@@ -56,6 +67,7 @@ export const reservedMillis = 60_000
 export type Misfit =
   | "Draining"
   | "Full"
+  | "GrantFull"
   | "ImageMissing"
   | "NoSuchGraph"
   | "NoSuchGrant"
@@ -84,6 +96,7 @@ export const misfit = (
   if (places.missingGraphIds.includes(graphId)) return "ImageMissing"
   if (places.isDraining) return "Draining"
   if (now < places.closedUntil) return "Full"
+  if (now < (places.closedGrants.get(grantId) ?? 0)) return "GrantFull"
   const others = [...current(places, now)].filter(([id]) => id !== runId).map(([, place]) => place)
   const isFull =
     others.length >= capacity.runsMax ||
@@ -126,6 +139,13 @@ export const leave = (places: Places, runId: string): Places => ({
 
 /** Places no run until a time, in milliseconds: the host's server said that it is full. */
 export const close = (places: Places, until: number): Places => ({ ...places, closedUntil: until })
+
+/** Places no run of a grant until a time: the host's server said that this grant is at a limit of its own. */
+export const closeGrant = (places: Places, grantId: string, until: number, now: number): Places => {
+  const closed = [...places.closedGrants].filter(([id, its]) => id !== grantId && its > now)
+  // The one that was closed first makes room.
+  return { ...places, closedGrants: new Map([...closed.slice(1 - closedGrantsMax), [grantId, until]]) }
+}
 
 /** Sets the graphs of which no run is placed. */
 export const lack = (places: Places, missingGraphIds: ReadonlyArray<string>): Places => ({
