@@ -34,7 +34,7 @@ const replayed = async (workflowsPath: string) => {
 
 describe("recorded histories", () => {
   beforeAll(() => {
-    assert.isAtLeast(histories.length, 10)
+    assert.isAtLeast(histories.length, 12)
     Runtime.install({ logger: silent, telemetryOptions: { logging: { filter: "OFF" } } })
   })
 

@@ -36,6 +36,8 @@ interface Script {
   readonly recorded?: ReadonlyArray<AttemptReport | undefined>
   readonly kept?: string
   readonly stop?: Stop
+  /** The result of each pause. Absent: the run is placed again. */
+  readonly paused?: ReadonlyArray<Awaited<ReturnType<Steps["pause"]>>>
 }
 
 const host: Placed = { _tag: "Placed", host: "host-1", queue: "queue-1" }
@@ -58,6 +60,10 @@ const played = async (script: Script, over: Parameters<typeof Runs.run>[1] = {})
       asked.push(`execute ${task.runId}`)
       tasks.push(task)
       return script.executed?.[executions++] ?? ended({ runId: task.runId, attempt: task.attempt })
+    },
+    pause: async (count) => {
+      asked.push(`pause ${count}`)
+      return script.paused?.[count - 1] ?? "Again"
     },
     stop: async (_, task) => {
       asked.push(`stop ${task.runId}`)
@@ -141,21 +147,34 @@ describe("a durable run", () => {
     assert.deepInclude(outcome, { status: "refused", reason: "GrantExpired" })
   })
 
-  it("is placed again, as the same attempt, if its host was full after all", async () => {
+  it("is placed again after a pause, as the same attempt, if its host was full after all", async () => {
     const { asked, outcome } = await played({ executed: [{ _tag: "HostFull" }, ended()] })
-    assert.deepStrictEqual(asked.slice(0, 4), [
+    assert.deepStrictEqual(asked.slice(0, 5), [
       "place run-durable",
       "execute run-durable",
+      "pause 1",
       "place run-durable",
       "execute run-durable"
     ])
     assert.lengthOf(outcome.attempts, 1)
   })
 
-  it("is refused if no host ever has room", async () => {
-    const executed = Array.from({ length: 2000 }, (): Executed => ({ _tag: "HostFull" }))
-    const { outcome } = await played({ executed })
+  it("is refused when the time of its placement is over, and not for the number of placements", async () => {
+    const executed = Array.from({ length: 3000 }, (): Executed => ({ _tag: "HostFull" }))
+    const paused = Array.from({ length: 2000 }, (_, at) => (at === 1999 ? "Late" : "Again"))
+    const { asked, outcome } = await played({ executed, paused })
     assert.deepInclude(outcome, { status: "refused", reason: "NoRoom" })
+    assert.strictEqual(asked.at(-1), "pause 2000")
+  })
+
+  it("is stopped while it waits for its next placement", async () => {
+    const { asked, outcome } = await played({
+      executed: [{ _tag: "HostFull" }],
+      paused: [{ _tag: "Stopped" }],
+      stop: "Cancelled"
+    })
+    assert.strictEqual(asked.at(-1), "pause 1")
+    assert.deepInclude(outcome, { status: "stopped", reason: "Cancelled" })
   })
 
   it("stops its sandbox if the step was given up while it may be running", async () => {

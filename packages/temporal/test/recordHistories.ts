@@ -1,5 +1,6 @@
 /**
- * Records the histories that `Replay.test.ts` replays: `node packages/temporal/test/recordHistories.ts`.
+ * Records the histories that `Replay.test.ts` replays:
+ * `node packages/temporal/test/recordHistories.ts PREFIX`, or `… PREFIX NAME` for one of them.
  *
  * Run it when the workflow was changed on purpose, under a new prefix: histories of released versions stay as they are.
  */
@@ -17,6 +18,12 @@ import * as RunWorker from "../src/RunWorker.ts"
 import * as Runs from "./Runs.ts"
 
 const prefix = process.argv[2] ?? "v2"
+
+/** The only history to record. Default: all of them. */
+const only = process.argv[3]
+
+/** How often the keeper is full for the run of that name. */
+const fullCount = 2
 
 /** Time after which a host knows that no run waits. */
 const idleMillis = 500
@@ -40,10 +47,17 @@ const record = Effect.gen(function* () {
   const address = yield* TemporalDevServer.acquire
   const server = { address, namespace: "default", taskQueue: "cogni-sandbox" }
   const memory = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId])
+  let refusals = 0
+  const start = (task: HostKeeper.StartedTask) =>
+    task.runId === "recorded-full" && refusals++ < fullCount
+      ? Effect.fail(
+          new HostKeeper.KeeperRefused({ status: 503, reason: "ServerFull", detail: "full", retrySeconds: 1 })
+        )
+      : memory.keeper.start(task)
   const worker = yield* RunWorker.serve({
     ...server,
     host: "host-1",
-    keepers: [memory.keeper],
+    keepers: [{ ...memory.keeper, start }],
     capacity: { runsMax: 1, labels: [] }
   }).pipe(Effect.forkScoped)
   const runs = yield* DurableRuns.make({ ...server, isSearchable: true })
@@ -59,11 +73,13 @@ const record = Effect.gen(function* () {
     failed: (runId: string) => memory.change(runId, { status: "failed", reason: "OomKilled", exitCode: 137 }),
     stopped: runs.cancel,
     lost: (runId: string) => memory.change(runId, { status: "abandoned" }),
-    waited: (runId: string) => memory.change(runId, { status: "succeeded", delivery: "pushed" })
+    waited: (runId: string) => memory.change(runId, { status: "succeeded", delivery: "pushed" }),
+    full: (runId: string) => memory.change(runId, { status: "succeeded", delivery: "pushed" })
   }
   const connection = yield* Effect.promise(() => Connection.connect({ address }))
   const { workflow } = new Client({ connection })
   for (const [name, end] of Object.entries(ends)) {
+    if (only !== undefined && only !== name) continue
     const runId = `recorded-${name}`
     // It waits in the queue of placements, because this run has the only place.
     const before = `recorded-before-${name}`

@@ -3,7 +3,7 @@
  *
  *     validate ─► place ─► execute ─► deliver ─► record
  *                   ▲         │ the host is full, or is lost with a known cost
- *                   └─────────┘
+ *                   └─────────┘ after a pause if it was full
  *
  * A run whose record was complete when it ended has nothing to deliver and to record.
  *
@@ -63,6 +63,8 @@ export interface Steps {
   readonly validate: () => Promise<Checked | Stopped>
   readonly place: (runId: string) => Promise<Placed | Refused | Stopped>
   readonly execute: (placed: Placed, task: RunTask) => Promise<Executed>
+  /** Waits before the run is placed again, because its host was full. `Late`: the time of its placement is over. */
+  readonly pause: (placements: number) => Promise<"Again" | "Late" | Stopped>
   /** Ends a run that may be under way. Is never given up. */
   readonly stop: (placed: Placed, task: RunTask) => Promise<Executed>
   /** Delivers commits of a run that succeeded. Returns a reason if they are still kept. */
@@ -79,9 +81,6 @@ export interface Steps {
  * that its commits may have been delivered.
  */
 const lostStatuses: ReadonlySet<string> = new Set(["abandoned", "closed"])
-
-/** How often a run is placed again because its host was full after all. */
-const placementsMax = 1000
 
 /** ID of an attempt, which is a run of its own. */
 export const attemptId = (runId: string, attempt: number): string =>
@@ -116,8 +115,7 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
   if (valid._tag === "Refused") return end("refused", valid.reason, valid.message)
   if (valid._tag === "Stopped") return halted()
   let { request } = run
-  for (let attempt = 0, placements = 0; ; placements++) {
-    if (placements === placementsMax) return end("refused", "NoRoom", "every host was full. Try again later")
+  for (let attempt = 0, placements = 1; ; placements++) {
     const task = taskOf(run, attempt, request)
     steps.progress("placing")
     const placed = await steps.place(task.runId)
@@ -125,7 +123,11 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
     if (placed._tag === "Stopped") return halted()
     steps.progress("running")
     const executed = await executedBy(steps, placed, task)
-    if (executed._tag === "HostFull") continue
+    if (executed._tag === "HostFull") {
+      const paused = await steps.pause(placements)
+      if (paused === "Again") continue
+      return paused === "Late" ? end("refused", "NoRoom", "every host was full. Try again later") : halted()
+    }
     if (executed._tag === "Refused") return end("refused", executed.reason, executed.message)
     if (executed._tag === "Stopped") return halted()
     const isHostLost = executed._tag === "HostLost"

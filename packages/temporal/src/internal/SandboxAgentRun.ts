@@ -22,6 +22,7 @@ import {
 import { defineSearchAttributeKey } from "@temporalio/common"
 import type { DurableOutcome, DurableRun, AttemptReport } from "../DurableRun.ts"
 import type { HostActivities } from "./HostActivities.ts"
+import { pauseSeconds } from "./PlacementPause.ts"
 import { placementQueue } from "./Queues.ts"
 import {
   type Checked,
@@ -45,6 +46,10 @@ const heartbeatTimeout = "10 seconds"
 
 /** Runs from before do each step as an activity of its own, and report each change of their status at once. */
 const hereFirstPatch = "here-first"
+
+/** Runs from before are placed again at once if their host was full, and at most so often. */
+const pausedPatch = "paused"
+const unpausedPlacementsMax = 1000
 
 /** Time for a step on the host that executes the workflow. */
 const hereSecondsMax = 5
@@ -117,13 +122,17 @@ const stepsOf = (
     heartbeatTimeout,
     retry: { ...patient, maximumAttempts: 20 }
   })
-  const placing = proxyActivities<HostActivities>({
-    ...(isHereFirst ? { taskQueue: placementQueue(workflowInfo().taskQueue) } : {}),
-    startToCloseTimeout: "30 seconds",
-    scheduleToCloseTimeout: `${placementSecondsMax} seconds`,
-    heartbeatTimeout,
-    retry: patient
-  })
+  const placing = (secondsMax: number) =>
+    proxyActivities<HostActivities>({
+      ...(isHereFirst ? { taskQueue: placementQueue(workflowInfo().taskQueue) } : {}),
+      startToCloseTimeout: "30 seconds",
+      scheduleToCloseTimeout: `${secondsMax} seconds`,
+      heartbeatTimeout,
+      retry: patient
+    })
+  /** The attempt that is being placed, and since when. The clock of a workflow is in its history. */
+  let attempt = { id: "", sinceMillis: 0 }
+  const passedSeconds = () => (Date.now() - attempt.sinceMillis) / 1000
   /** The record of a lost host, asked of any other one. */
   const elsewhere = proxyActivities<HostActivities>({
     scheduleToCloseTimeout: `${recordSecondsMax} seconds`,
@@ -192,11 +201,13 @@ const stepsOf = (
     },
     place: (id) => {
       const asked = { runId: id, grantId, graphId, needs }
+      if (attempt.id !== id) attempt = { id, sinceMillis: Date.now() }
+      const secondsMax = Math.max(1, Math.ceil(placementSecondsMax - passedSeconds()))
       return givenUp<Placed | Refused>(
         stoppable.run(() =>
           hereFirst(
             () => here.placeHere(asked),
-            () => placing.place(asked)
+            () => placing(secondsMax).place(asked)
           )
         ),
         (error) => ({
@@ -218,6 +229,27 @@ const stepsOf = (
       )
       isRunning = false
       return end
+    },
+    pause: async (placements) => {
+      if (!patched(pausedPatch)) return placements < unpausedPlacementsMax ? "Again" : "Late"
+      const { historyLength, historySize } = workflowInfo()
+      const seconds = pauseSeconds({
+        placements,
+        requestBytes: new TextEncoder().encode(JSON.stringify(request)).byteLength,
+        placementSecondsMax,
+        passedSeconds: passedSeconds(),
+        historyBytes: historySize,
+        historyEvents: historyLength
+      })
+      if (seconds === undefined) return "Late"
+      tell({ CogniStatus: "placing" })
+      return await givenUp<"Again">(
+        stoppable.run(async () => {
+          await away(() => sleep(Math.ceil(seconds * 1000)))
+          return "Again" as const
+        }),
+        () => "Again"
+      )
     },
     stop: (placed, task) => executed(away(() => on(placed, stopSecondsMax).stopRunActivity(task))),
     deliver: (placed, task) =>
