@@ -5,6 +5,7 @@ import * as RunWorker from "@cogni/sandbox-temporal/RunWorker"
 import * as TemporalServer from "@cogni/sandbox-temporal/TemporalServer"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
+import * as Histories from "../../packages/temporal/test/Histories.ts"
 import * as Runs from "../../packages/temporal/test/Runs.ts"
 import * as TemporalDevServer from "../harness/TemporalDevServer.ts"
 
@@ -61,6 +62,29 @@ describe("a worker", () => {
       assert.deepInclude(outcome, { status: "refused", reason: "NoRoom" })
       assert.include(outcome.message, "ImageMissing")
       assert.deepStrictEqual(yield* started, [])
+    })
+  )
+
+  it.live("looks for a host that has the grant of a run for the time of its placement", () =>
+    Effect.gen(function* () {
+      const server = {
+        ...TemporalServer.defaults,
+        address: yield* TemporalDevServer.acquire,
+        isSearchable: true
+      }
+      const { keeper } = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId])
+      yield* Effect.forkScoped(
+        RunWorker.serve({ ...server, host: "one", keepers: [keeper], capacity: { runsMax: 1, labels: [] } })
+      )
+      const runs = yield* DurableRuns.make(server)
+      yield* runs.submit(Runs.run("run-of-other", { grantId: "grant-2", placementSecondsMax: 3 }))
+      const outcome = yield* runs.wait("run-of-other")
+      assert.deepInclude(outcome, { status: "refused", reason: "GrantUnchecked" })
+      assert.include(outcome.message, "in 3 seconds")
+      const policy = yield* Effect.promise(() =>
+        Histories.retryOf(server.address, "run-of-other", "validateGrantActivity")
+      )
+      assert.deepInclude(policy, { maximumAttempts: 0 }, "any host may take it, also many times")
     })
   )
 })

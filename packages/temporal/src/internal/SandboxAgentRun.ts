@@ -116,11 +116,12 @@ const stepsOf = (
     scheduleToCloseTimeout: `${hereSecondsMax} seconds`,
     retry: { maximumAttempts: 1 }
   })
-  const brief = proxyActivities<HostActivities>({
+  /** Any host may take it, so a grant that few hosts have needs many attempts. */
+  const checking = proxyActivities<HostActivities>({
     startToCloseTimeout: "2 minutes",
-    scheduleToCloseTimeout: "10 minutes",
+    scheduleToCloseTimeout: `${placementSecondsMax} seconds`,
     heartbeatTimeout,
-    retry: { ...patient, maximumAttempts: 20 }
+    retry: { ...patient, maximumInterval: "5 seconds" }
   })
   const placing = (secondsMax: number) =>
     proxyActivities<HostActivities>({
@@ -187,13 +188,13 @@ const stepsOf = (
         stoppable.run(() =>
           hereFirst(
             () => here.validateGrantActivity({ grantId, graphId }),
-            () => brief.validateGrantActivity({ grantId, graphId })
+            () => checking.validateGrantActivity({ grantId, graphId })
           )
         ),
         (error) => ({
           _tag: "Refused",
           reason: "GrantUnchecked",
-          message: `no host could check the grant: ${causeOf(error)}`
+          message: `no host could check the grant in ${placementSecondsMax} seconds: ${causeOf(error)}`
         })
       )
       if (checked._tag === "Valid") tell({ CogniAccount: checked.billingAccountId })
