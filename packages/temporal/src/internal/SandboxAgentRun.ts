@@ -35,6 +35,7 @@ import {
   type Stopped
 } from "./RunSteps.ts"
 import type { RunTask } from "./RunTask.ts"
+import * as SearchValue from "./SearchValue.ts"
 import type { WorkflowInput } from "./WorkflowInput.ts"
 
 /** Bundled with it, because one worker executes both. Temporal finds the interceptors by this name. */
@@ -197,7 +198,7 @@ const stepsOf = (
           message: `no host could check the grant in ${placementSecondsMax} seconds: ${causeOf(error)}`
         })
       )
-      if (checked._tag === "Valid") tell({ CogniAccount: checked.billingAccountId })
+      if (checked._tag === "Valid") tell({ CogniAccount: SearchValue.of(checked.billingAccountId) })
       return checked
     },
     place: (id) => {

@@ -6,6 +6,7 @@ import { Effect, Option, Schema } from "effect"
 import type { DurableOutcome, DurableRun, RunOwner } from "../DurableRun.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
 import * as RunEnd from "./RunEnd.ts"
+import * as SearchValue from "./SearchValue.ts"
 
 /** Name of the memo. */
 const memoName = "cogni"
@@ -80,7 +81,9 @@ export const make = (
     billingAccountId: string
   ): Effect.fn.Return<ReadonlyArray<SubmittedRun>, TemporalFailed> {
     if (!isSearchable) return []
-    const account = plainName.test(billingAccountId) ? ` AND CogniAccount = "${billingAccountId}"` : ""
+    const account = plainName.test(billingAccountId)
+      ? ` AND CogniAccount = "${SearchValue.of(billingAccountId)}"`
+      : ""
     const query =
       `WorkflowType = "${workflowType}" AND TaskQueue = "${taskQueue}" AND ExecutionStatus = "Running"` +
       account

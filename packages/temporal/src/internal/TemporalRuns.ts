@@ -20,6 +20,7 @@ import {
 import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as Connecting from "./Connecting.ts"
+import * as SearchValue from "./SearchValue.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
 import { type Parent, withParent } from "./TraceHeader.ts"
 import type { WorkflowInput } from "./WorkflowInput.ts"
@@ -134,14 +135,14 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
   }
 })
 
-/** The search attributes of a new run, by name. The worker that checks its grant adds the account. */
+/** The search attributes of a new run, by name, cut to what is stored. Its worker adds an account that is missing. */
 export const attributesOf = (
   { request }: Pick<DurableRun, "request">,
   owner?: RunOwner
 ): Readonly<Record<string, string>> => ({
-  CogniAgent: request.graphId,
-  ...(owner === undefined ? {} : { CogniAccount: owner.billingAccountId }),
-  ...(request.repository === undefined ? {} : { CogniRepository: request.repository.url }),
+  CogniAgent: SearchValue.of(request.graphId),
+  ...(owner === undefined ? {} : { CogniAccount: SearchValue.of(owner.billingAccountId) }),
+  ...(request.repository === undefined ? {} : { CogniRepository: SearchValue.of(request.repository.url) }),
   CogniStatus: "submitted"
 })
 
