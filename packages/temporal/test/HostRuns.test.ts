@@ -111,6 +111,18 @@ describe("the steps of a host", () => {
     })
   )
 
+  it.effect("free the place of a run that is stopped before it began", () =>
+    Effect.gen(function* () {
+      const { runs, watch } = yield* world
+      yield* runs.place(asked)
+      yield* runs.place({ ...asked, runId: "run-other" })
+      const last = { ...asked, runId: "run-last" }
+      assert.strictEqual(yield* Effect.flip(runs.place(last)), "Full")
+      assert.deepStrictEqual(yield* runs.stop(task, watch()), { _tag: "Stopped" })
+      assert.deepStrictEqual(yield* runs.place(last), { host: "host-1" })
+    })
+  )
+
   it.effect("stop a run that another step is just starting", () =>
     Effect.gen(function* () {
       const { memory, watch } = yield* world

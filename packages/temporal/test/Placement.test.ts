@@ -85,6 +85,12 @@ describe("a host", () => {
     assert.isUndefined(Placement.misfit(capacity, places, asked("d"), Placement.reservedMillis))
   })
 
+  it("ends the reservation of a run that will not arrive, and keeps the place of one that has begun", () => {
+    const places = Placement.begin(placed([asked("a"), asked("b")]), "a", {})
+    const left = ["a", "b", "c"].reduce(Placement.giveBack, places)
+    assert.deepStrictEqual([...left.runs.keys()], ["a"])
+  })
+
   it("refuses what it can never run", () => {
     const misfit = (run: Placement.Asked) => Placement.misfit(capacity, Placement.empty, run, 0)
     assert.strictEqual(misfit({ ...asked("a"), grantId: "grant-2" }), "NoSuchGrant")

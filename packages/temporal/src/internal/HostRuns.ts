@@ -178,7 +178,10 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
           Effect.result
         )
         if (found._tag === "Failure") return lost(found.failure, watch.lastEventId)
-        if (found.success === undefined) return { _tag: "Stopped" }
+        if (found.success === undefined) {
+          yield* SubscriptionRef.update(places, (before) => Placement.giveBack(before, task.runId))
+          return { _tag: "Stopped" }
+        }
         return yield* followed(keeper, name, task, { ...watch, cancelled: Effect.void })
       },
       (effect, _, watch) => beating(effect, watch)

@@ -137,6 +137,10 @@ export const leave = (places: Places, runId: string): Places => ({
   runs: new Map([...places.runs].filter(([id]) => id !== runId))
 })
 
+/** Ends the reservation of a run that will not arrive. One that has begun keeps its place. */
+export const giveBack = (places: Places, runId: string): Places =>
+  places.runs.get(runId)?.expiresAt === undefined ? places : leave(places, runId)
+
 /** Places no run until a time, in milliseconds: the host's server said that it is full. */
 export const close = (places: Places, until: number): Places => ({ ...places, closedUntil: until })
 
