@@ -147,6 +147,49 @@ describe("the steps of a host", () => {
     })
   )
 
+  it.effect("start no run again on a host that replaced its own, and say that this one is lost", () =>
+    Effect.gen(function* () {
+      const { watch } = yield* world
+      const facts = { hostId: "id-new", missingGraphIds: [] }
+      const { keeper, started } = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId], facts)
+      const runs = yield* HostRuns.make({
+        name: "host-1",
+        hostId: "id-new",
+        capacity: {
+          runsMax: 2,
+          cores: 4,
+          memoryBytes: 1000,
+          labels: [],
+          graphIds: [Runs.graphId],
+          grantIds: [Runs.grant.id]
+        },
+        keepers: new Map([[Runs.grant.id, keeper]])
+      })
+      const before = { ...task, hostId: "id-old" }
+      const isLost = {
+        _tag: "HostLost",
+        message: "it was replaced by another host of its name",
+        lastEventId: 5
+      } as const
+      const repeated = watch({ isRepeated: true, lastEventId: 5 })
+      assert.deepStrictEqual(yield* Await.play(runs.execute(before, repeated)), isLost)
+      assert.deepStrictEqual(yield* runs.stop(before, repeated), isLost)
+      assert.strictEqual(yield* runs.deliver(before), isLost.message)
+      assert.deepStrictEqual(yield* started, [])
+      // Of the same host it is known that nothing was started.
+      const placed = yield* runs.place(asked)
+      assert.deepStrictEqual(placed, { host: "host-1", hostId: "id-new" })
+      const here = { ...task, hostId: "id-new" }
+      assert.deepStrictEqual(yield* runs.stop(here, repeated), { _tag: "Stopped" })
+      const running = yield* Effect.forkChild(runs.execute(here, repeated))
+      yield* Await.until(
+        "the run has started",
+        Effect.map(started, (all) => all.length > 0)
+      )
+      yield* Fiber.interrupt(running)
+    })
+  )
+
   it.effect("wait for a keeper that does not answer, until it counts as lost", () =>
     Effect.gen(function* () {
       const { memory, runs, watch } = yield* world

@@ -159,6 +159,16 @@ describe("a durable run", () => {
     assert.lengthOf(outcome.attempts, 1)
   })
 
+  it("tells each host which one it was placed on", async () => {
+    const { tasks } = await played({ placed: [{ ...host, hostId: "id-1" }] })
+    assert.deepStrictEqual(
+      tasks.map(({ hostId }) => hostId),
+      ["id-1"]
+    )
+    const { tasks: earlier } = await played({})
+    assert.notProperty(earlier[0], "hostId")
+  })
+
   it("is refused when the time of its placement is over, and not for the number of placements", async () => {
     const executed = Array.from({ length: 3000 }, (): Executed => ({ _tag: "HostFull" }))
     const paused = Array.from({ length: 2000 }, (_, at) => (at === 1999 ? "Late" : "Again"))

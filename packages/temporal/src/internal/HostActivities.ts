@@ -101,7 +101,7 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
 
   const placedBy = (place: HostRuns["place"] | HostRuns["placeHere"]) => (asked: typeof Placing.Encoded) =>
     decoded(Placing, asked, (placing) =>
-      Effect.map(place(placing), ({ host }): Placed => ({ _tag: "Placed", host, queue }))
+      Effect.map(place(placing), (its): Placed => ({ _tag: "Placed", ...its, queue }))
     )
 
   return {

@@ -13,6 +13,8 @@ import type { RunTask } from "./RunTask.ts"
 export interface HostOptions {
   /** Name of the host, which no other host has. */
   readonly name: string
+  /** ID of the host, if its keepers tell one. */
+  readonly hostId?: string | undefined
   readonly capacity: Placement.HostCapacity
   /** The keeper of each grant, by its ID. */
   readonly keepers: ReadonlyMap<string, Keeper>
@@ -54,7 +56,7 @@ const settledSecondsMax = 60
 
 const refused = (reason: string, message: string): Refused => ({ _tag: "Refused", reason, message })
 
-export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: HostOptions) {
+export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, name }: HostOptions) {
   const places = yield* SubscriptionRef.make(Placement.empty)
   /** Time since which the queue of placements has had nothing for this host, in milliseconds. */
   const idleSince = yield* Ref.make<number | undefined>(undefined)
@@ -93,7 +95,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
       return [found, found === undefined ? Placement.reserve(before, asked, now) : before]
     })
     if (misfit !== undefined) return yield* Effect.fail(misfit)
-    return { host: name }
+    return { host: name, ...(hostId === undefined ? {} : { hostId }) }
   })
 
   /** Closes this host for a while, because its keeper is full. Only for one grant, if that is at a limit of its own. */
@@ -179,6 +181,9 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
         )
         if (found._tag === "Failure") return lost(found.failure, watch.lastEventId)
         if (found.success === undefined) {
+          const replaced = yield* Effect.result(isReplaced(keeper, task))
+          if (replaced._tag === "Failure") return lost(replaced.failure, watch.lastEventId)
+          if (replaced.success) return lost(replacement, watch.lastEventId)
           yield* SubscriptionRef.update(places, (before) => Placement.giveBack(before, task.runId))
           return { _tag: "Stopped" }
         }
@@ -192,6 +197,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
         const keeper = yield* keeperOf(task.grantId)
         const before = yield* keeper.describe(task.runId)
         if (before?.delivery !== undefined && !isKept(before.delivery)) return undefined
+        if (before === undefined && (yield* isReplaced(keeper, task))) return replacement.message
         const status = yield* keeper.deliver(task.runId).pipe(
           Effect.repeat({
             schedule: Schedule.spaced(`${deliveryPollSeconds} seconds`),
@@ -240,11 +246,19 @@ const patiently = <A>(effect: Effect.Effect<A, KeeperError>, { hostGoneSecondsMa
     while: (error) => error._tag === "KeeperUnreachable" || error.isForNow
   })
 
-const lost = ({ message }: KeeperError, lastEventId: number): HostLost => ({
+const lost = ({ message }: Pick<KeeperError, "message">, lastEventId: number): HostLost => ({
   _tag: "HostLost",
   message,
   lastEventId
 })
+
+/** Whether another host has taken the name of the one on which a run was placed. It knows nothing of that run. */
+const isReplaced = (keeper: Keeper, task: RunTask) =>
+  task.hostId === undefined
+    ? Effect.succeed(false)
+    : Effect.map(patiently(keeper.host, task), ({ hostId }) => hostId !== undefined && hostId !== task.hostId)
+
+const replacement = { message: "it was replaced by another host of its name" }
 
 /** The keeper refused a start for now. */
 interface KeeperFull {
@@ -263,6 +277,10 @@ const begun = Effect.fnUntraced(function* (
     const found = yield* Effect.result(patiently(keeper.describe(task.runId), task))
     if (found._tag === "Failure") return lost(found.failure, lastEventId)
     if (found.success !== undefined) return { _tag: "Begun" } as const
+    // The run may be under way on the host that had this name before.
+    const replaced = yield* Effect.result(isReplaced(keeper, task))
+    if (replaced._tag === "Failure") return lost(replaced.failure, lastEventId)
+    if (replaced.success) return lost(replacement, lastEventId)
   }
   const result = yield* keeper.start(task).pipe(
     Effect.retry({

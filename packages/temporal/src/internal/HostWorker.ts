@@ -69,8 +69,12 @@ export const serve = Effect.fnUntraced(function* (
     grantIds: keepers.map(({ grantId }) => grantId),
     graphIds: [...new Set(keepers.flatMap(({ graphIds }) => graphIds))]
   }
+  const { hostId, missingGraphIds } = yield* whenReachable(hostOf(options.keepers), keeperSecondsMax).pipe(
+    Effect.orElseSucceed(() => noFacts)
+  )
   const runs = yield* HostRuns.make({
     name: host,
+    hostId,
     capacity,
     keepers: new Map(keepers.map(({ grantId, keeper }) => [grantId, keeper]))
   })
@@ -87,9 +91,6 @@ export const serve = Effect.fnUntraced(function* (
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
   yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
-  const { hostId, missingGraphIds } = yield* whenReachable(hostOf(options.keepers), keeperSecondsMax).pipe(
-    Effect.orElseSucceed(() => noFacts)
-  )
   yield* runs.lack(missingGraphIds)
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
   yield* unique(() => true)

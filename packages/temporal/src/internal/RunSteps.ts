@@ -35,6 +35,8 @@ export interface Placed {
   readonly _tag: "Placed"
   readonly host: string
   readonly queue: string
+  /** ID of the host, which another host of that name does not have. */
+  readonly hostId?: string
 }
 
 /** The host refused the run because it is full. Nothing of it exists. */
@@ -116,11 +118,11 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
   if (valid._tag === "Stopped") return halted()
   let { request } = run
   for (let attempt = 0, placements = 1; ; placements++) {
-    const task = taskOf(run, attempt, request)
     steps.progress("placing")
-    const placed = await steps.place(task.runId)
+    const placed = await steps.place(attemptId(run.runId, attempt))
     if (placed._tag === "Refused") return end("refused", placed.reason, placed.message)
     if (placed._tag === "Stopped") return halted()
+    const task = taskOf(run, attempt, request, placed)
     steps.progress("running")
     const executed = await executedBy(steps, placed, task)
     if (executed._tag === "HostFull") {
@@ -151,14 +153,16 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
 const taskOf = (
   { grantId, hostGoneSecondsMax, needs, runId }: DurableRun,
   attempt: number,
-  request: RunTask["request"]
+  request: RunTask["request"],
+  { hostId }: Placed
 ): RunTask => ({
   runId: attemptId(runId, attempt) as RunTask["runId"],
   attempt,
   grantId,
   request,
   needs,
-  hostGoneSecondsMax
+  hostGoneSecondsMax,
+  ...(hostId === undefined ? {} : { hostId })
 })
 
 /**

@@ -12,7 +12,9 @@ export const RunTask = Schema.Struct({
   grantId,
   request,
   needs,
-  hostGoneSecondsMax
+  hostGoneSecondsMax,
+  /** ID of the host that it was placed on. Absent: the host has none, or a worker of an earlier version placed it. */
+  hostId: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(200)))
 })
 
 export type RunTask = typeof RunTask.Type
