@@ -246,13 +246,15 @@ export const makePen = (bytesMax: number = journalBytesMax) => {
     bytes += length
     return true
   }
-  return (event: JournalEvent, at: string): ReadonlyArray<Written> => {
+  /** `isCrowded`: the writer has no room for more output, messages and tools, so the journal is full from here on. */
+  return (event: JournalEvent, at: string, isCrowded = false): ReadonlyArray<Written> => {
     const isBulky = bulky.has(event.type)
     const written: Array<Written> = []
     for (const piece of fitted(event)) {
       if (isBulky && isFull) break
       const next = put(piece, at)
-      if (take(next, isBulky ? bytesMax - reservedBytes : bytesMax)) {
+      const limit = isBulky ? bytesMax - reservedBytes : bytesMax
+      if (take(next, isBulky && isCrowded ? 0 : limit)) {
         written.push(next)
         continue
       }

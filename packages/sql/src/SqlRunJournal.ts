@@ -1,14 +1,14 @@
 /**
  * `RunJournal` in the run database, so that the events of a run can be followed on every host.
  *
- * Lines of all runs of a process wait in memory, and are written five times a second in one transaction. A database
- * that does not answer delays events, and never a run. Journals are removed after some days, and sooner if all of them
- * take too much room.
+ * Lines of all runs of a process wait in memory, and are written together, five times a second. A database that does
+ * not answer delays events, and never a run. If too much waits, output is dropped. Journals are removed after some days,
+ * and sooner if all of them take too much room.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
-import { Clock, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
+import { Array as Arr, Clock, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { explain } from "./internal/DatabaseFault.ts"
@@ -21,9 +21,20 @@ export interface SqlRunJournalOptions {
   readonly keptDays?: number | undefined
   /** Size of all journals (default 1 GiB). Beyond it, the oldest ones that have ended are removed. */
   readonly keptBytesMax?: number | undefined
+  /**
+   * Size of what waits for the database, of all runs of this process (default 64 MiB). A run may use as much as is still
+   * free. Beyond it, its output, messages and tools are dropped.
+   */
+  readonly waitingBytesMax?: number | undefined
 }
 
-const defaults = { keptDays: 7, keptBytesMax: 2 ** 30 }
+const defaults = { keptDays: 7, keptBytesMax: 2 ** 30, waitingBytesMax: 64 * 1024 * 1024 }
+
+/** Maximum size of a transaction, which the database must take in time. */
+const batchMax = { rowsMax: 64, bytesMax: 4 * 1024 * 1024 }
+
+/** The same after a failure: the database may be slow. */
+const batchAgainMax = { rowsMax: 8, bytesMax: 512 * 1024 }
 
 /** Time for which lines wait for others. */
 const gatherMillis = 200
@@ -40,7 +51,8 @@ const rowsMax = 16
 /** Entries of a run that are not written yet. */
 interface Pages {
   readonly pen: ReturnType<typeof RunJournal.makePen>
-  waiting: ReadonlyArray<JournalTable.Line>
+  readonly waiting: Array<JournalTable.Piece>
+  waitingBytes: number
   /** Nothing of this run is in the table yet, except rows of a forgotten run with its ID. */
   isNew: boolean
   isClosed: boolean
@@ -48,65 +60,99 @@ interface Pages {
   readonly done: Deferred.Deferred<void>
 }
 
-const makeJournals = Effect.gen(function* () {
+/** Pieces of a run that are written together. */
+interface Due {
+  readonly runId: RunId
+  readonly pages: Pages
+  readonly pieces: ReadonlyArray<JournalTable.Piece>
+}
+
+/** Writes pieces that wait. A repetition after a lost answer writes the same rows again. */
+const put = Effect.fnUntraced(function* (sql: SqlClient, due: ReadonlyArray<Due>) {
+  const written_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const rows: ReadonlyArray<Record<string, unknown>> = due.flatMap(({ pieces, runId }) =>
+    pieces.map(({ bytes, first, isEnd, last, text }) => ({
+      run_id: runId,
+      first_seq: first,
+      last_seq: last,
+      ended: isEnd ? 1 : 0,
+      bytes,
+      written_at,
+      lines: text
+    }))
+  )
+  if (!Arr.isReadonlyArrayNonEmpty(rows)) return
+  const fresh = due.flatMap(({ pages, runId }) => (pages.isNew ? [runId] : []))
+  if (fresh.length > 0) yield* sql`DELETE FROM cogni_run_journal WHERE ${sql.in("run_id", fresh)}`
+  yield* sql`INSERT INTO cogni_run_journal ${sql.insert(rows)}
+    ON CONFLICT (run_id, first_seq) DO UPDATE SET last_seq = excluded.last_seq, ended = excluded.ended,
+      bytes = excluded.bytes, written_at = excluded.written_at, lines = excluded.lines`
+})
+
+const makeJournals = Effect.fnUntraced(function* ({
+  waitingBytesMax = defaults.waitingBytesMax
+}: SqlRunJournalOptions) {
   const sql = yield* SqlClient
   const scope = yield* Effect.scope
   const written = new Map<RunId, Pages>()
+  let waitingBytes = 0
   let isWriting = false
   /** Completes when the lines are not to wait for others: a run has ended. */
   let urgent = Deferred.makeUnsafe<void>()
-  let isWarned = false
+  let isFailing = false
+  let isCrowded = false
 
-  /** Writes lines that wait. A repetition after a lost answer writes the same rows again. */
-  const put = Effect.fnUntraced(function* (runId: RunId, isNew: boolean, lines: Pages["waiting"]) {
-    const at = new Date(yield* Clock.currentTimeMillis).toISOString()
-    if (isNew) yield* sql`DELETE FROM cogni_run_journal WHERE run_id = ${runId}`
-    for (const { first, isEnd, last, text } of JournalTable.piecesOf(lines)) {
-      const row = {
-        run_id: runId,
-        first_seq: first,
-        last_seq: last,
-        ended: isEnd ? 1 : 0,
-        bytes: Buffer.byteLength(text),
-        written_at: at,
-        lines: text
-      }
-      yield* sql`INSERT INTO cogni_run_journal ${sql.insert(row)}
-        ON CONFLICT (run_id, first_seq) DO UPDATE SET last_seq = excluded.last_seq, ended = excluded.ended,
-          bytes = excluded.bytes, written_at = excluded.written_at, lines = excluded.lines`
-    }
-  })
-
-  /** Writes what waits of all runs, and returns whether the database took it. */
-  const flush = Effect.suspend(() => {
-    const due = [...written].flatMap(([runId, pages]) =>
-      pages.waiting.length === 0 ? [] : [{ runId, pages, lines: pages.waiting }]
+  /** Takes what the next transaction writes: of runs in turn, as much as a database takes at once. */
+  const take = (): { readonly due: ReadonlyArray<Due>; readonly isMore: boolean } => {
+    const runs = [...written].filter(([, { waiting }]) => waiting.length > 0)
+    const counts = JournalTable.countsOf(
+      runs.map(([, { waiting }]) => waiting),
+      isFailing ? batchAgainMax : batchMax
     )
-    const puts = Effect.forEach(due, ({ lines, pages, runId }) => put(runId, pages.isNew, lines), {
-      discard: true
+    const due = runs.flatMap(([runId, pages], at) => {
+      const pieces = pages.waiting.slice(0, counts[at])
+      for (const piece of pieces) piece.isTaken = true
+      return pieces.length === 0 ? [] : [{ runId, pages, pieces }]
     })
-    return database.again(sql.withTransaction(puts)).pipe(
-      Effect.andThen(
-        Effect.suspend(() => {
-          isWarned = false
-          for (const { lines, pages } of due) {
-            pages.waiting = pages.waiting.slice(lines.length)
-            pages.isNew = false
-          }
-          const closed = [...written].filter(([, { isClosed, waiting }]) => isClosed && waiting.length === 0)
-          for (const [runId] of closed) written.delete(runId)
-          return Effect.forEach(closed, ([, { done }]) => Deferred.succeed(done, undefined), {
-            discard: true
-          })
-        })
-      ),
-      Effect.as(true),
+    return { due, isMore: runs.some(([, { waiting }], at) => waiting.length > counts[at]!) }
+  }
+
+  /** Notes what was written. */
+  const settle = (due: ReadonlyArray<Due>) => {
+    for (const { pages, pieces, runId } of due) {
+      const bytes = pieces.reduce((sum, piece) => sum + piece.bytes, 0)
+      pages.waiting.splice(0, pieces.length)
+      pages.waitingBytes -= bytes
+      waitingBytes -= bytes
+      pages.isNew = false
+      // The other runs are first the next time.
+      written.delete(runId)
+      written.set(runId, pages)
+    }
+    for (const [runId, { done, isClosed, waiting }] of written) {
+      if (!isClosed || waiting.length > 0) continue
+      written.delete(runId)
+      Deferred.doneUnsafe(done, Effect.void)
+    }
+  }
+
+  /** Writes some of what waits. Returns `again` if the database did not take it. */
+  const flush = Effect.suspend(() => {
+    const { due, isMore } = take()
+    const putting = due.length === 0 ? Effect.void : database.again(sql.withTransaction(put(sql, due)))
+    return putting.pipe(
+      Effect.map(() => {
+        settle(due)
+        isFailing = false
+        isCrowded &&= isMore
+        return isMore ? ("more" as const) : ("done" as const)
+      }),
       Effect.catch(({ message }) => {
-        const isFirst = !isWarned
-        isWarned = true
+        const isFirst = !isFailing
+        isFailing = true
         return Effect.as(
           isFirst ? Effect.logWarning(`the events of runs are written later. ${message}`) : Effect.void,
-          false
+          "again" as const
         )
       })
     )
@@ -123,12 +169,13 @@ const makeJournals = Effect.gen(function* () {
       Effect.suspend(() => Deferred.await(urgent))
     )
     const round = Effect.gen(function* () {
-      for (;;) {
+      for (let before = "done"; ;) {
         // Noted in the same step: a line that comes later begins another round.
         if (!isDue()) return void (isWriting = false)
-        yield* gather
+        if (before === "done") yield* gather
         urgent = Deferred.makeUnsafe<void>()
-        if (!(yield* flush)) yield* Effect.sleep(againMillis)
+        before = yield* flush
+        if (before === "again") yield* Effect.sleep(againMillis)
       }
     })
     return round.pipe(
@@ -137,8 +184,22 @@ const makeJournals = Effect.gen(function* () {
       Effect.asVoid
     )
   })
-  // Writes the rest when the process ends in order.
-  yield* Effect.addFinalizer(() => Effect.suspend(() => (isDue() ? Effect.asVoid(flush) : Effect.void)))
+  // Writes the rest when the process ends in order, for as long as one call may take.
+  yield* Effect.addFinalizer(() =>
+    Effect.gen(function* () {
+      const end = (yield* Clock.currentTimeMillis) + DatabaseCall.callSecondsMax * 1000
+      while (isDue() && (yield* Clock.currentTimeMillis) < end) if ((yield* flush) === "again") return
+    })
+  )
+
+  /** Logs that output is dropped, once until the database has taken what waits. */
+  const crowded = Effect.suspend(() => {
+    if (isCrowded) return Effect.void
+    isCrowded = true
+    return Effect.logWarning(
+      `output of runs is missing in their events: more than ${waitingBytesMax} bytes would wait for the database`
+    )
+  })
 
   /** Reads rows until a page is full. */
   const read = Effect.fnUntraced(function* (
@@ -174,18 +235,23 @@ const makeJournals = Effect.gen(function* () {
           written.set(runId, {
             pen: RunJournal.makePen(),
             waiting: [],
+            waitingBytes: 0,
             isNew: true,
             isClosed: false,
             done: Deferred.makeUnsafe()
           })
         const pages = written.get(runId)
         if (pages === undefined || pages.isClosed) return Effect.void
-        const lines = pages.pen(event, new Date(now).toISOString()).map(({ entry, line }) => ({
-          seq: entry.seq,
-          line,
-          isEnd: entry.type === "run.ended"
-        }))
-        pages.waiting = [...pages.waiting, ...lines]
+        // Marks and ends of runs have as much room again.
+        if (waitingBytes >= 2 * waitingBytesMax) return Effect.andThen(crowded, writing)
+        const isTooMuch = pages.waitingBytes >= waitingBytesMax - waitingBytes
+        for (const { entry, line } of pages.pen(event, new Date(now).toISOString(), isTooMuch)) {
+          const isEnd = entry.type === "run.ended"
+          const bytes = JournalTable.add(pages.waiting, { seq: entry.seq, line, isEnd })
+          pages.waitingBytes += bytes
+          waitingBytes += bytes
+        }
+        if (isTooMuch) return Effect.andThen(crowded, writing)
         return writing
       }),
     close: (runId) =>
@@ -249,7 +315,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.repeat(Schedule.spaced("1 hour")),
     Effect.forkScoped
   )
-  return yield* makeJournals
+  return yield* makeJournals(options)
 })
 
 /** Removes the journals of runs, such as those whose records are deleted. */

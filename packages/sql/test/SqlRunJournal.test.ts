@@ -8,7 +8,7 @@ import { Context, Effect, Layer, Logger } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
 import * as Await from "../../../test/harness/Await.ts"
-import { beyond, piecesOf } from "../src/internal/JournalTable.ts"
+import { add, beyond, countsOf, type Piece } from "../src/internal/JournalTable.ts"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import * as Stores from "./Stores.ts"
 
@@ -86,6 +86,69 @@ describe("SqlRunJournal", () => {
       })
   )
 
+  it.live("drains a backlog of many runs into a database that takes only small transactions", () =>
+    Effect.gen(function* () {
+      const { journal, sql } = yield* opened(yield* Stores.directory)
+      // All rows of a transaction have the same time.
+      yield* sql`CREATE TRIGGER small BEFORE INSERT ON cogni_run_journal
+        WHEN (SELECT COUNT(*) FROM cogni_run_journal WHERE written_at = NEW.written_at) >= 64
+        BEGIN SELECT RAISE(ABORT, 'too slow'); END`
+      yield* sql`ALTER TABLE cogni_run_journal RENAME TO cogni_elsewhere`
+      const ids = [1, 2].map((at) => RunId.RunId.make(`run-backlog-${at}`))
+      const texts = Array.from({ length: 300 }, (_, at) => `${at} `.padEnd(16_000, "x"))
+      for (const id of ids) {
+        yield* journal.write(id, started)
+        yield* Effect.forEach(texts, (text) => journal.write(id, said(text)), { discard: true })
+        yield* journal.write(id, ended)
+      }
+      yield* sql`ALTER TABLE cogni_elsewhere RENAME TO cogni_run_journal`
+      yield* Effect.forEach(ids, journal.close, { concurrency: "unbounded", discard: true })
+      for (const id of ids) {
+        const page = yield* journal.read({ runId: id })
+        assert.strictEqual(page?.entries.length, texts.length + 2)
+        assert.isTrue(page?.ended)
+      }
+    })
+  )
+
+  it.live("drops output, with a mark, if too much waits, and leaves other runs what is still free", () =>
+    Effect.gen(function* () {
+      const heard: Array<string> = []
+      const logger = Logger.make(({ message }) => {
+        const text = String(message)
+        if (text.includes("is missing in their events")) heard.push(text)
+      })
+      yield* Effect.gen(function* () {
+        const { journal, sql } = yield* opened(yield* Stores.directory, { waitingBytesMax: 200_000 })
+        yield* sql`ALTER TABLE cogni_run_journal RENAME TO cogni_elsewhere`
+        const other = RunId.RunId.make("run-of-another-one")
+        yield* journal.write(runId, started)
+        yield* Effect.forEach(Array.from({ length: 100 }), () =>
+          journal.write(runId, said("x".repeat(10_000)))
+        )
+        yield* journal.write(other, started)
+        yield* journal.write(other, said("Lima"))
+        yield* sql`ALTER TABLE cogni_elsewhere RENAME TO cogni_run_journal`
+        for (const id of [runId, other]) {
+          yield* journal.write(id, ended)
+          yield* journal.close(id)
+        }
+        const page = yield* journal.read({ runId })
+        assert.isTrue(page?.ended)
+        assert.deepStrictEqual(
+          page?.entries.map(({ seq }) => seq),
+          Array.from({ length: 13 }, (_, at) => at + 1)
+        )
+        assert.deepStrictEqual(
+          page?.entries.slice(-2).map(({ type }) => type),
+          ["journal.truncated", "run.ended"]
+        )
+        assert.lengthOf((yield* journal.read({ runId: other }))?.entries ?? [], 3)
+      }).pipe(Effect.provide(Logger.layer([logger])))
+      assert.lengthOf(heard, 1)
+    })
+  )
+
   it.live("removes rows of a forgotten run with the same ID", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
@@ -142,17 +205,37 @@ describe("SqlRunJournal", () => {
     })
   )
 
-  it("joins the same lines to the same pieces, of which only the last one grows", () => {
-    const lines = Array.from({ length: 40 }, (_, at) => ({
-      seq: at + 1,
-      line: `${"x".repeat(9999)}\n`,
-      isEnd: at === 39
-    }))
-    const before = piecesOf(lines.slice(0, 20))
-    const after = piecesOf(lines)
-    assert.deepStrictEqual(after.slice(0, before.length - 1), before.slice(0, -1))
-    assert.deepStrictEqual(after.map(({ first, isEnd, last }) => [first, last, isEnd]).at(-1), [37, 40, true])
-    assert.deepStrictEqual(piecesOf([]), [])
+  it("joins lines to rows, without a copy, and leaves a row alone that may be written already", () => {
+    const pieces: Array<Piece> = []
+    const line = (seq: number) => ({ seq, line: `${"x".repeat(9999)}\n`, isEnd: seq === 40 })
+    for (let seq = 1; seq <= 20; seq += 1) assert.strictEqual(add(pieces, line(seq)), 10_000)
+    const before = pieces.map(({ first, last }) => [first, last])
+    assert.deepStrictEqual(before.slice(-2), [
+      [13, 18],
+      [19, 20]
+    ])
+    for (const piece of pieces) piece.isTaken = true
+    for (let seq = 21; seq <= 40; seq += 1) add(pieces, line(seq))
+    assert.deepStrictEqual(
+      pieces.slice(0, 4).map(({ first, last }) => [first, last]),
+      before
+    )
+    assert.deepStrictEqual(pieces.map(({ first, isEnd, last }) => [first, last, isEnd]).at(-1), [
+      39,
+      40,
+      true
+    ])
+    assert.isTrue(pieces.every(({ bytes, text }) => Buffer.byteLength(text) === bytes))
+  })
+
+  it("writes rows of runs in turn, within the limits of a transaction, and always at least one", () => {
+    const run = (...sizes: ReadonlyArray<number>) => sizes.map((bytes) => ({ bytes }))
+    const runs = [run(10, 10, 10, 10), run(10), run(10, 10)]
+    assert.deepStrictEqual(countsOf(runs, { rowsMax: 5, bytesMax: 1000 }), [2, 1, 2])
+    assert.deepStrictEqual(countsOf(runs, { rowsMax: 64, bytesMax: 45 }), [2, 1, 1])
+    assert.deepStrictEqual(countsOf(runs, { rowsMax: 64, bytesMax: 1000 }), [4, 1, 2])
+    assert.deepStrictEqual(countsOf(runs, { rowsMax: 64, bytesMax: 1 }), [1, 0, 0])
+    assert.deepStrictEqual(countsOf([], { rowsMax: 64, bytesMax: 1 }), [])
   })
 
   it("removes only as many journals as needed", () => {

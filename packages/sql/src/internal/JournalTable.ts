@@ -28,45 +28,63 @@ export const bring = SchemaVersion.bring({
 const textIn = (sql: SqlClient) =>
   sql.literal(sql.onDialectOrElse({ pg: () => `TEXT COLLATE "C"`, orElse: () => "TEXT" }))
 
-/** A line that waits, and the number of its entry. */
+/** A line, and the number of its entry. */
 export interface Line {
   readonly seq: number
   readonly line: string
   readonly isEnd: boolean
 }
 
-/** Lines that are one row. */
+/** Lines that wait to be one row. */
 export interface Piece {
   readonly first: number
-  readonly last: number
-  readonly isEnd: boolean
-  readonly text: string
+  last: number
+  isEnd: boolean
+  bytes: number
+  text: string
+  /** It may be in the table already, so it takes no more lines. */
+  isTaken: boolean
 }
 
 /** Size after which a row takes no more lines. */
 const pieceCharsMax = 64 * 1024
 
-/** Joins lines to pieces. The same lines give the same pieces, except that the last one may grow. */
-export const piecesOf = (lines: ReadonlyArray<Line>): ReadonlyArray<Piece> => {
-  const pieces: Array<Piece> = []
-  let open: Array<Line> = []
-  let chars = 0
-  const close = () => {
-    const [first] = open
-    const last = open.at(-1)
-    if (first === undefined || last === undefined) return
-    const text = open.map(({ line }) => line).join("")
-    pieces.push({ first: first.seq, last: last.seq, isEnd: last.isEnd, text })
-    open = []
-    chars = 0
+/** Adds a line to the last piece, or begins another one. Returns its size in bytes. */
+export const add = (pieces: Array<Piece>, { isEnd, line, seq }: Line): number => {
+  const bytes = Buffer.byteLength(line)
+  const open = pieces.at(-1)
+  if (open === undefined || open.isTaken || open.text.length + line.length > pieceCharsMax) {
+    pieces.push({ first: seq, last: seq, isEnd, bytes, text: line, isTaken: false })
+    return bytes
   }
-  for (const line of lines) {
-    if (chars + line.line.length > pieceCharsMax) close()
-    open.push(line)
-    chars += line.line.length
+  open.last = seq
+  open.isEnd = isEnd
+  open.bytes += bytes
+  open.text += line
+  return bytes
+}
+
+/** Returns how many pieces of each run are written together: one of each run, then the next one of each, and so on. */
+export const countsOf = (
+  runs: ReadonlyArray<ReadonlyArray<Pick<Piece, "bytes">>>,
+  limits: { readonly rowsMax: number; readonly bytesMax: number }
+): ReadonlyArray<number> => {
+  const counts = runs.map(() => 0)
+  let rows = 0
+  let bytes = 0
+  for (let turn = 0, isMore = true; isMore; turn += 1) {
+    isMore = false
+    for (const [at, pieces] of runs.entries()) {
+      const piece = pieces[turn]
+      if (piece === undefined) continue
+      bytes += piece.bytes
+      if (rows === limits.rowsMax || (rows > 0 && bytes > limits.bytesMax)) return counts
+      rows += 1
+      counts[at] = turn + 1
+      isMore = true
+    }
   }
-  close()
-  return pieces
+  return counts
 }
 
 const decodeEntry = Schema.decodeUnknownOption(Schema.fromJsonString(JournalEntrySchema))
