@@ -51,7 +51,7 @@ describe("a schedule", () => {
       const { memory, runs, schedules, started } = yield* world
       yield* schedules.add(scheduleOf("nightly"))
       const [first] = yield* started("nightly", 1)
-      assert.match(first!, /^nightly-\d{8}t\d{6}z$/u)
+      assert.match(first!, /^nightly-[0-9a-z]{6}-\d{8}t\d{6}z$/u)
       // The first run is under way for more than one interval, so firings are skipped.
       const dueMillis = Effect.map(schedules.show("nightly"), ({ nextAt }) => nextAt[0]?.getTime() ?? 0)
       const before = yield* dueMillis

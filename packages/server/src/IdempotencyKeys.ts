@@ -31,6 +31,12 @@ export const submittedPrefix = "durable-"
 export const isReserved = (runId: string): boolean =>
   runId.startsWith(prefix) || /^run-[0-9a-f]{32}$/u.test(runId)
 
+/**
+ * The end of the run IDs of schedules, and of their later attempts. A server that submits runs reserves it: a caller
+ * could take the ID of a firing before it is due.
+ */
+const scheduledEnd = /-\d{8}t\d{6}z(?:-a\d+)?$/u
+
 /** Length of the secret in bytes. */
 export const secretBytes = 32
 
@@ -43,7 +49,10 @@ export const make = Effect.fnUntraced(function* (
     crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"])
   )
   return IdempotencyKeys.of({
-    isReserved: (runId) => isReserved(runId) || runId.startsWith(idPrefix),
+    isReserved: (runId) =>
+      isReserved(runId) ||
+      runId.startsWith(idPrefix) ||
+      (idPrefix === submittedPrefix && scheduledEnd.test(runId)),
     runIdOf: (billingAccountId, idempotencyKey) =>
       Effect.map(
         Effect.promise(() =>

@@ -82,4 +82,19 @@ describe("IdempotencyKeys", () => {
       assert.strictEqual(again.status, 409)
     })
   )
+
+  it.effect(
+    "reserves the run IDs of schedules, but not on the server of a host, whose worker names them",
+    () =>
+      Effect.gen(function* () {
+        const secret = new Uint8Array(IdempotencyKeys.secretBytes)
+        const ofQueue = yield* IdempotencyKeys.make(secret, IdempotencyKeys.submittedPrefix)
+        const ofHost = yield* IdempotencyKeys.make(secret)
+        for (const id of ["nightly-20261127t030000z", "nightly-k3f9x2-20261127t030000z-a1"]) {
+          assert.isTrue(ofQueue.isReserved(id), id)
+          assert.isFalse(ofHost.isReserved(id), id)
+        }
+        assert.isFalse(ofQueue.isReserved("nightly-20261127"))
+      })
+  )
 })

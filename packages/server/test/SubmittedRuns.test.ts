@@ -133,8 +133,10 @@ describe("a server with a queue", () => {
       const [id = ""] = ids
       assert.match(id, /^durable-[0-9a-f]{32}$/u)
       assert.isFalse(IdempotencyKeys.isReserved(id))
-      const named = yield* one.send(path, { ...question, runId: "durable-mine" })
-      assert.deepStrictEqual([named.status, named.body.error.reason], [400, "RunIdReserved"])
+      for (const runId of ["durable-mine", "nightly-20261128t030000z"]) {
+        const named = yield* one.send(path, { ...question, runId })
+        assert.deepStrictEqual([named.status, named.body.error.reason], [400, "RunIdReserved"])
+      }
       const twice = { ...question, runId: "run-named-by-me" }
       assert.strictEqual((yield* one.send(path, twice)).status, 202)
       const again = yield* one.send(path, twice)

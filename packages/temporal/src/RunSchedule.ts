@@ -1,7 +1,8 @@
 /**
  * A durable run that is repeated: when it is due, and the rules if it is late or still under way. Plain data.
  *
- * Each firing is a run of its own. Its ID is the name of the schedule and the time for which it was due. Pure.
+ * Each firing is a run of its own. Its ID is the name of the schedule, a random tag of the schedule, and the time for
+ * which it was due. Pure.
  */
 import { Schema } from "effect"
 import { DurableRun } from "./DurableRun.ts"
@@ -17,8 +18,8 @@ const yearSeconds = 366 * 86_400
 export const RunSchedule = Schema.Struct({
   /** Name of the schedule. The ID of each run begins with it. */
   name: Schema.String.check(
-    Schema.isPattern(/^[a-z0-9](?:[a-z0-9-]{0,25}[a-z0-9])?$/u, {
-      expected: "1 to 27 lower-case letters, digits and inner hyphens"
+    Schema.isPattern(/^[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?$/u, {
+      expected: "1 to 20 lower-case letters, digits and inner hyphens"
     })
   ),
   /** Either cron expressions with five to seven fields, or an interval. */

@@ -78,7 +78,7 @@ export const runOf = Effect.fnUntraced(function* (
     return yield* Effect.fail(
       invalid(
         "RunIdReserved",
-        "runId has the form of IDs that are derived from an Idempotency-Key. Choose another, or send the key"
+        "runId has the form of IDs that are derived from an Idempotency-Key, or made for schedules. Choose another, or send a key"
       )
     )
   }

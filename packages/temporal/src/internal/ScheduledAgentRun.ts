@@ -22,16 +22,18 @@ import { runIdOf } from "./ScheduledRunId.ts"
 /** The input of the workflow. */
 export interface ScheduledInput {
   readonly schedule: RunSchedule
+  /** A part of each run ID that no other account can guess. */
+  readonly tag?: string
   readonly isSearchable: boolean
   /** Search attributes of the run, by their names. */
   readonly attributes: Readonly<Record<string, string>>
 }
 
 export async function scheduledAgentRun(input: ScheduledInput): Promise<DurableOutcome> {
-  const { attributes, isSearchable } = input
+  const { attributes, isSearchable, tag } = input
   const { name, run } = input.schedule
   const { workflowId } = workflowInfo()
-  const runId = runIdOf(name, workflowId)
+  const runId = runIdOf(name, tag, workflowId)
   if (runId === undefined)
     throw ApplicationFailure.nonRetryable(`no schedule has started ${workflowId}`, "ScheduleInvalid")
   const child: WorkflowInput = { run: { ...run, runId: runId as DurableRun["runId"] }, isSearchable }

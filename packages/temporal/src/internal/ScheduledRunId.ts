@@ -4,10 +4,12 @@
 const due = /-(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)Z$/u
 
 /**
- * Returns the run ID of a firing: `nightly-2026-11-27T03:00:00Z` is the run `nightly-20261127t030000z`. `undefined`: no
- * schedule has started this workflow.
+ * Returns the run ID of a firing: with the tag `k3f9x2`, `nightly-2026-11-27T03:00:00Z` is the run
+ * `nightly-k3f9x2-20261127t030000z`. `undefined`: no schedule has started this workflow. Schedules of earlier versions
+ * have no tag.
  */
-export const runIdOf = (name: string, workflowId: string): string | undefined => {
+export const runIdOf = (name: string, tag: string | undefined, workflowId: string): string | undefined => {
   const [, year, month, day, hour, minute, second] = due.exec(workflowId) ?? []
-  return second === undefined ? undefined : `${name}-${year}${month}${day}t${hour}${minute}${second}z`
+  const start = tag === undefined ? name : `${name}-${tag}`
+  return second === undefined ? undefined : `${start}-${year}${month}${day}t${hour}${minute}${second}z`
 }

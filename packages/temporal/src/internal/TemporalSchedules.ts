@@ -13,6 +13,7 @@ import {
   ScheduleOverlapPolicy,
   type ScheduleSummary
 } from "@temporalio/client"
+import * as RunId from "@cogni/sandbox-core/RunId"
 import { Effect, Option, Result, Schema, Stream } from "effect"
 import { RunSchedule, type RunScheduleState } from "../RunSchedule.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
@@ -32,15 +33,23 @@ const policies = {
 
 const encode = Schema.encodeSync(Schema.toCodecJson(RunSchedule))
 
+/** Length of the random part of run IDs. With the longest name, there is no room for more. */
+const tagChars = 6
+
 /** A note at the schedule, because a list has no inputs. */
-const Memo = Schema.Struct({ grantId: Schema.String, graphId: Schema.String, times: Schema.String })
+const Memo = Schema.Struct({
+  grantId: Schema.String,
+  graphId: Schema.String,
+  times: Schema.String,
+  tag: Schema.optionalKey(Schema.String)
+})
 
 const decodeMemo = Schema.decodeUnknownOption(Memo)
 
 const decodeKept = Schema.decodeUnknownEffect(Schema.Struct({ schedule: RunSchedule }))
 
 export const make = Effect.fnUntraced(function* (options: RunsOptions) {
-  const { namespace, taskQueue } = options
+  const { namespace } = options
   const connection = yield* connect(options)
   const { schedule: client } = new Client({ connection, namespace })
 
@@ -63,8 +72,10 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
 
   return {
     add: Effect.fn("RunSchedules.add")(function* (schedule: RunSchedule) {
+      // The random part of a run ID: otherwise another grant could take the ID of a firing before it is due.
+      const tag = (yield* RunId.generate).slice(-tagChars)
       yield* Effect.tryPromise({
-        try: () => client.create(createOf(schedule, options, taskQueue)),
+        try: () => client.create(createOf(schedule, tag, options)),
         catch: (error) => addFailed(schedule, options, error)
       })
     }),
@@ -102,18 +113,20 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
 const isOurs = ({ action }: Pick<ScheduleSummary | ScheduleDescription, "action">): boolean =>
   action?.workflowType === workflowType
 
-const createOf = (schedule: RunSchedule, { isSearchable }: RunsOptions, taskQueue: string) => {
+const createOf = (schedule: RunSchedule, tag: string, { isSearchable, taskQueue }: RunsOptions) => {
   const { catchUpSecondsMax, jitterSecondsMax, name, overlap, times } = schedule
   const attributes = attributesOf(schedule.run)
   const input: ScheduledInput = {
     schedule: encode(schedule) as unknown as RunSchedule,
+    tag,
     isSearchable,
     attributes
   }
   const memo: typeof Memo.Type = {
     grantId: schedule.run.grantId,
     graphId: schedule.run.request.graphId,
-    times: timesOf(times)
+    times: timesOf(times),
+    tag
   }
   return {
     scheduleId: name,
@@ -143,7 +156,7 @@ const stateOf = ({
   scheduleId,
   state
 }: ScheduleSummary | ScheduleDescription): Option.Option<RunScheduleState> =>
-  Option.map(decodeMemo(memo), (its) => ({
+  Option.map(decodeMemo(memo), ({ tag, ...its }) => ({
     name: scheduleId,
     ...its,
     isPaused: state.paused,
@@ -151,7 +164,7 @@ const stateOf = ({
     ...(state.paused && state.note !== undefined && state.note !== "" ? { note: state.note } : {}),
     nextAt: state.paused ? [] : info.nextActionTimes,
     recent: info.recentActions.flatMap(({ action, takenAt }) => {
-      const runId = runIdOf(scheduleId, action.workflow.workflowId)
+      const runId = runIdOf(scheduleId, tag, action.workflow.workflowId)
       return runId === undefined ? [] : [{ runId, startedAt: takenAt }]
     })
   }))
