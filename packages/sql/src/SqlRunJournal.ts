@@ -14,12 +14,16 @@ import type { SqlError } from "effect/sql/SqlError"
 import { explain } from "./internal/DatabaseFault.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as JournalTable from "./internal/JournalTable.ts"
+import * as RunTables from "./internal/RunTables.ts"
 import type * as SchemaVersion from "./SchemaVersion.ts"
 
 export interface SqlRunJournalOptions {
   /** Time for which journals are kept (default 7 days). */
   readonly keptDays?: number | undefined
-  /** Size of all journals (default 1 GiB). Beyond it, the oldest ones that have ended are removed. */
+  /**
+   * Size of all journals (default 1 GiB). Beyond it, journals of the account that has the most are removed: first the
+   * oldest ones that have ended.
+   */
   readonly keptBytesMax?: number | undefined
   /**
    * Size of what waits for the database, of all runs of this process (default 64 MiB). A run may use as much as is still
@@ -271,7 +275,7 @@ const makeJournals = Effect.fnUntraced(function* ({
   })
 })
 
-/** Removes journals that are too old, and the oldest ones that have ended if all of them take too much room. */
+/** Removes journals that are too old, and those of the largest account while all of them take too much room. */
 const sweep = ({
   keptBytesMax = defaults.keptBytesMax,
   keptDays = defaults.keptDays
@@ -280,10 +284,21 @@ const sweep = ({
     const sql = yield* SqlClient
     const oldest = new Date((yield* Clock.currentTimeMillis) - keptDays * 86_400_000).toISOString()
     yield* sql`DELETE FROM cogni_run_journal WHERE written_at < ${oldest}`
-    const rows = yield* sql<{ readonly run_id: string; readonly bytes: string; readonly ended: number }>`
-      SELECT run_id, CAST(SUM(bytes) AS TEXT) AS bytes, MAX(ended) AS ended FROM cogni_run_journal
-      GROUP BY run_id ORDER BY MAX(ended) DESC, MAX(written_at)`
-    const runs = rows.map(({ bytes, run_id }) => ({ runId: run_id, bytes: Number(bytes) }))
+    // The accounts of runs are in the tables of the run store, which may not have been opened yet.
+    yield* RunTables.bring
+    const rows = yield* sql<{
+      readonly run_id: string
+      readonly bytes: string
+      readonly account: string | null
+    }>`
+      SELECT j.run_id, CAST(SUM(j.bytes) AS TEXT) AS bytes, MAX(f.billing_account_id) AS account
+      FROM cogni_run_journal j LEFT JOIN cogni_run_facts f ON f.run_id = j.run_id
+      GROUP BY j.run_id ORDER BY MAX(j.ended) DESC, MAX(j.written_at)`
+    const runs = rows.map(({ account, bytes, run_id }) => ({
+      runId: run_id,
+      bytes: Number(bytes),
+      account: account ?? ""
+    }))
     yield* Effect.forEach(
       JournalTable.beyond(runs, keptBytesMax),
       (runId) => sql`DELETE FROM cogni_run_journal WHERE run_id = ${runId}`,
@@ -309,9 +324,8 @@ export const make = Effect.fnUntraced(function* (
     Effect.catchTag("SqlError", (error: SqlError) => Effect.fail(unavailable(error)))
   )
   yield* sweep(options).pipe(
-    Effect.catchTag("SqlError", (error) =>
-      Effect.logWarning(`old events of runs were not removed. ${unavailable(error).message}`)
-    ),
+    Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))),
+    Effect.catch(({ message }) => Effect.logWarning(`old events of runs were not removed. ${message}`)),
     Effect.repeat(Schedule.spaced("1 hour")),
     Effect.forkScoped
   )

@@ -9,6 +9,7 @@ import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
 import * as Await from "../../../test/harness/Await.ts"
 import { add, beyond, countsOf, type Piece } from "../src/internal/JournalTable.ts"
+import * as RunTables from "../src/internal/RunTables.ts"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import * as Stores from "./Stores.ts"
 
@@ -239,9 +240,55 @@ describe("SqlRunJournal", () => {
   })
 
   it("removes only as many journals as needed", () => {
-    const runs = [1, 2, 3].map((bytes) => ({ runId: `run-${bytes}`, bytes }))
+    const runs = [1, 2, 3].map((bytes) => ({ runId: `run-${bytes}`, bytes, account: "" }))
     assert.deepStrictEqual(beyond(runs, 6), [])
     assert.deepStrictEqual(beyond(runs, 5), ["run-1"])
     assert.deepStrictEqual(beyond(runs, 2), ["run-1", "run-2", "run-3"])
   })
+
+  it("removes journals of the account that has the most, until no other one has more", () => {
+    const run = (account: string, bytes: number, at: number) => ({
+      runId: `${account}-${at}`,
+      bytes,
+      account
+    })
+    const runs = [run("small", 3, 1), ...[1, 2, 3, 4].map((at) => run("large", 2, at)), run("small", 1, 2)]
+    assert.deepStrictEqual(beyond(runs, 8), ["large-1", "large-2"])
+    assert.deepStrictEqual(beyond(runs, 6), ["large-1", "large-2", "small-1"])
+    assert.deepStrictEqual(beyond(runs, 0), [
+      "large-1",
+      "large-2",
+      "small-1",
+      "large-3",
+      "large-4",
+      "small-2"
+    ])
+  })
+
+  it.live("keeps the older journals of an account while another account takes too much room", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const { journal, sql } = yield* opened(path)
+      yield* RunTables.bring.pipe(Effect.provideService(SqlClient, sql))
+      const ids = ["quiet", "flood-1", "flood-2", "flood-3"].map((id) => RunId.RunId.make(`run-of-${id}`))
+      for (const id of ids) {
+        yield* sql`INSERT INTO cogni_runs ${sql.insert({ run_id: id, claim_id: "c", host: "h", owner: "o", status: "exited", started_at: "2026", record: "{}" })}`
+        yield* sql`INSERT INTO cogni_run_facts ${sql.insert({ run_id: id, started_at: "2026", state: "succeeded", billing_account_id: id.slice(7, 12) })}`
+        yield* journal.write(id, started)
+        yield* journal.write(id, said("x".repeat(id === ids[0] ? 5000 : 10_000)))
+        yield* journal.write(id, ended)
+        yield* journal.close(id)
+      }
+      yield* opened(path, { keptBytesMax: 20_000 })
+      const left = sql<{ readonly run_id: string }>`SELECT DISTINCT run_id FROM cogni_run_journal`
+      yield* Await.until(
+        "two journals are removed",
+        Effect.map(Effect.orDie(left), (rows) => rows.length <= 2)
+      )
+      assert.deepStrictEqual((yield* left).map(({ run_id }) => run_id).toSorted(), [
+        "run-of-flood-3",
+        "run-of-quiet"
+      ])
+    })
+  )
 })

@@ -93,20 +93,32 @@ const decodeEntry = Schema.decodeUnknownOption(Schema.fromJsonString(JournalEntr
 export const entriesOf = (lines: string): ReadonlyArray<JournalEntry> =>
   lines.split("\n").flatMap((line) => Option.toArray(decodeEntry(line)))
 
-/** A run with its size, as the sweep sees it. */
+/** A run with its size and its account, as the sweep sees it. */
 export interface Sized {
   readonly runId: string
   readonly bytes: number
+  /** Empty if the run has no record. */
+  readonly account: string
 }
 
-/** Returns the runs to remove so that the rest fits, from runs in the order in which they are removed. */
+/**
+ * Returns the runs to remove so that the rest fits, from runs in the order in which those of one account are removed.
+ * The next one is always of the account that has the most: an account cannot push out the runs of others.
+ */
 export const beyond = (runs: ReadonlyArray<Sized>, bytesMax: number): ReadonlyArray<string> => {
-  let left = runs.reduce((sum, { bytes }) => sum + bytes, 0)
+  const accounts = [...Map.groupBy(runs, ({ account }) => account).values()].map((own) => ({
+    runs: own.values(),
+    bytes: own.reduce((sum, { bytes }) => sum + bytes, 0)
+  }))
+  let left = accounts.reduce((sum, { bytes }) => sum + bytes, 0)
   const removed: Array<string> = []
-  for (const { bytes, runId } of runs) {
-    if (left <= bytesMax) break
-    removed.push(runId)
-    left -= bytes
+  while (left > bytesMax) {
+    const most = accounts.reduce((largest, next) => (next.bytes > largest.bytes ? next : largest))
+    const run = most.runs.next()
+    if (run.done === true) break
+    removed.push(run.value.runId)
+    most.bytes -= run.value.bytes
+    left -= run.value.bytes
   }
   return removed
 }
