@@ -3,7 +3,7 @@ import { type JournalEntry, type JournalRequest, pageOf, RunJournal } from "@cog
 import * as RunStore from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Stream } from "effect"
+import { Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as JournalTail from "../src/internal/JournalTail.ts"
 import * as RunRoster from "../src/internal/RunRoster.ts"
@@ -171,7 +171,11 @@ describe("JournalTail", () => {
         write: () => Effect.void,
         close: () => Effect.void,
         hold: () => Effect.void,
-        read: () => Effect.sync(() => void (count += 1))
+        read: () =>
+          Effect.sync(() => {
+            count += 1
+            return { entries: [], ended: false }
+          })
       }
       return Effect.gen(function* () {
         const { follow } = yield* JournalTail.make(ServerLimits.defaults)
@@ -186,4 +190,68 @@ describe("JournalTail", () => {
         assert.strictEqual(count, readings)
       }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
     })
+
+  it.effect(
+    "reads the journal of a waiting run ever less often, and five times a second when it has begun",
+    () => {
+      let count = 0
+      let page: ReturnType<typeof pageOf> | undefined
+      const journal = {
+        write: () => Effect.void,
+        close: () => Effect.void,
+        hold: () => Effect.void,
+        read: () =>
+          Effect.sync(() => {
+            count += 1
+            return page
+          })
+      }
+      return Effect.gen(function* () {
+        const { follow } = yield* JournalTail.make(ServerLimits.defaults)
+        yield* Effect.forkScoped(Stream.runDrain(follow(runId, 0)), { startImmediately: true })
+        yield* TestClock.adjust("1 second")
+        // After 0, 200 and 600 ms.
+        assert.strictEqual(count, 3)
+        yield* TestClock.adjust("9 seconds")
+        count = 0
+        yield* TestClock.adjust("10 seconds")
+        assert.strictEqual(count, 5)
+        page = { entries: [], ended: false }
+        yield* TestClock.adjust("2 seconds")
+        count = 0
+        yield* TestClock.adjust("2 seconds")
+        assert.strictEqual(count, 10)
+      }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
+    }
+  )
+
+  it.effect("warns once while the journals of any number of runs cannot be read", () => {
+    let isFailing = true
+    const heard: Array<string> = []
+    const logger = Logger.make(({ message }) => void heard.push(String(message)))
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: () =>
+        Effect.suspend(() =>
+          isFailing
+            ? Effect.fail(new StoreUnavailable({ detail: "is gone", remedy: "Start it" }))
+            : Effect.succeed({ entries: [], ended: false })
+        )
+    }
+    return Effect.gen(function* () {
+      const { follow } = yield* JournalTail.make(ServerLimits.defaults)
+      for (const id of [runId, RunId.make("run-journaltail02"), RunId.make("run-journaltail03")])
+        yield* Effect.forkScoped(Stream.runDrain(follow(id, 0)), { startImmediately: true })
+      yield* TestClock.adjust("10 seconds")
+      assert.lengthOf(heard, 1)
+      assert.include(heard[0], "is gone")
+      isFailing = false
+      yield* TestClock.adjust("2 seconds")
+      isFailing = true
+      yield* TestClock.adjust("10 seconds")
+      assert.lengthOf(heard, 2)
+    }).pipe(Effect.provide(layerOf(journal)), Effect.scoped, Effect.provide(Logger.layer([logger])))
+  })
 })

@@ -127,8 +127,27 @@ const endOfSubmitted = (end: SubmittedEnd | undefined): ReturnType<typeof endOf>
     : { type: "run.ended", status: end.state, ...reason }
 }
 
-const unreadable = (runId: RunId, error: { readonly message: string }) =>
-  Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
+/** Warns once when journals cannot be read, until all of them can. */
+const makeOutage = () => {
+  const failing = new Set<string>()
+  return {
+    failed: (key: string, { message }: { readonly message: string }) =>
+      Effect.suspend(() => {
+        const isFirst = failing.size === 0
+        failing.add(key)
+        return isFirst
+          ? Effect.logWarning(`journals of runs cannot be read, such as that of ${key}. ${message}`)
+          : Effect.void
+      }),
+    /** Notes that a journal was read, or that it has no readers. */
+    ended: (key: string) => Effect.sync(() => void failing.delete(key))
+  }
+}
+
+type Outage = ReturnType<typeof makeOutage>
+
+/** Key of the failed readings of older entries. The newest ones may be readable. */
+const olderOf = (runId: RunId) => `${runId} (older entries)`
 
 /** Reads older parts of a journal, each of them once for all readers that need it at about the same time. */
 const olderPages = (journal: (typeof RunJournal)["Service"], runId: RunId) =>
@@ -174,11 +193,12 @@ interface Followed {
   readonly tail: ReturnType<typeof makeTail>
   readonly older: OlderPages
   readonly pieceAfter: ReturnType<typeof makePieceAfter>
+  readonly outage: Outage
 }
 
 /** Returns what a reader gets of a tail, and the number after which to go on, until the run is over. */
 const pieceOf = Effect.fnUntraced(function* (
-  { older, pieceAfter, runId }: Followed,
+  { older, outage, pieceAfter, runId }: Followed,
   { isOver, last, recent }: Tail,
   from: number
 ) {
@@ -186,10 +206,11 @@ const pieceOf = Effect.fnUntraced(function* (
   const isBehind = from + 1 < oldest
   const page = isBehind ? yield* Effect.result(Cache.get(older, from)) : undefined
   if (page !== undefined && Result.isFailure(page)) {
-    yield* unreadable(runId, page.failure)
+    yield* outage.failed(olderOf(runId), page.failure)
     yield* Effect.sleep(`${pollMillisMin} millis`)
     return [[], Option.some(from)] as const
   }
+  if (page !== undefined) yield* outage.ended(olderOf(runId))
   const { entries: found, piece } = page?.success ?? pieceAfter(recent, from)
   // Entries that this host has lost are skipped.
   const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
@@ -222,6 +243,7 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
   const roster = yield* RunRoster
   const store = yield* RunStore
   const queue = yield* Effect.serviceOption(SubmittedRuns)
+  const outage = makeOutage()
 
   /** Returns the end of a run as its queue knows it: its host was lost, or none had it. */
   const submittedEnd = Effect.fnUntraced(function* (runId: RunId) {
@@ -244,14 +266,22 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
       const tail = makeTail(turn)
       const readers = yield* Ref.make(0)
       const older = yield* olderPages(journal, runId)
-      let readings = 0
+      yield* Effect.addFinalizer(() => Effect.andThen(outage.ended(runId), outage.ended(olderOf(runId))))
+      /** Time since the last question whether the run is over. */
+      let unaskedMillis = Infinity
+      /** Time until the next reading of a journal that does not exist yet. */
+      let absentMillis = 0
       // The last entries of another host may be on their way when its record is there.
       let waitsLeft = Option.isSome(queue) ? 1 : 0
       const step = Effect.gen(function* () {
         const last = tail.last()
         const page = yield* journal.read({ runId, after: last, limit: pageMax, bytesMax: tailBytesMax })
+        yield* outage.ended(runId)
+        absentMillis = page === undefined ? Math.max(pollMillisMin, absentMillis * 2) : 0
         const entries = page?.entries ?? []
-        const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
+        const isDue = unaskedMillis >= describeEvery * pollMillis(yield* Ref.get(readers))
+        const isAsked = isDue && entries.length === 0 && page?.ended !== true
+        if (isDue) unaskedMillis = 0
         const missing = isAsked ? yield* missingEnd(runId, last + 1) : undefined
         const end = missing !== undefined && waitsLeft-- > 0 ? undefined : missing
         const isOver = page?.ended === true || end !== undefined
@@ -262,16 +292,20 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
       })
       yield* step.pipe(
         // A store that does not answer now may answer later. Readers get heartbeats until then.
-        Effect.catch((error) => Effect.as(unreadable(runId, error), { isOver: false, isMore: false })),
+        Effect.catch((error) => Effect.as(outage.failed(runId, error), { isOver: false, isMore: false })),
         Effect.tap(({ isMore, isOver }) =>
           isMore || isOver
             ? Effect.void
-            : Effect.flatMap(Ref.get(readers), (count) => Effect.sleep(`${pollMillis(count)} millis`))
+            : Effect.flatMap(Ref.get(readers), (count) => {
+                const millis = Math.min(pollMillisMax, Math.max(pollMillis(count), absentMillis))
+                unaskedMillis += millis
+                return Effect.sleep(`${millis} millis`)
+              })
         ),
         Effect.repeat({ until: ({ isOver }) => isOver }),
         Effect.forkScoped
       )
-      return { runId, tail, readers, older, pieceAfter: makePieceAfter() }
+      return { runId, tail, readers, older, pieceAfter: makePieceAfter(), outage }
     })
   })
 
