@@ -50,7 +50,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<never, E>, prepare: Pr
           if (page?.ended === true) break
         }
         assert.deepStrictEqual(paged, whole?.entries)
-        assert.deepStrictEqual(yield* read(252), { entries: [], ended: true })
+        for (const after of [252, 2 ** 31, 999_999_999_999_999])
+          assert.deepStrictEqual(yield* read(after), { entries: [], ended: true })
       })
     )
 

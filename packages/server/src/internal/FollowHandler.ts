@@ -38,9 +38,15 @@ const notShared = Problem.make(
 /** Time in which the first events of another host may still be on their way. */
 const firstEventsSecondsMax = 5
 
+/** Largest number of an entry. A database stores no larger one. */
+const seqMax = 2 ** 31 - 1
+
 /** Returns the number after which a reader resumes. An event source sends it as `Last-Event-ID`. */
 export const afterOf = (lastEventId: string | undefined, after: number | undefined): number =>
-  lastEventId !== undefined && /^\d{1,15}$/u.test(lastEventId) ? Number(lastEventId) : (after ?? 0)
+  Math.min(
+    lastEventId !== undefined && /^\d{1,15}$/u.test(lastEventId) ? Number(lastEventId) : (after ?? 0),
+    seqMax
+  )
 
 const secondsSince = (time: string) =>
   Effect.map(Clock.currentTimeMillis, (now) => (now - Date.parse(time)) / 1000)
