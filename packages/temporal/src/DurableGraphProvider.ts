@@ -52,6 +52,12 @@ const stops: Readonly<Record<GraphLife.Stop, string>> = {
   reader_stalled: "the run was ended because its events were not read for too long"
 }
 
+const leftBefore = new GraphRefused({
+  error: "aborted",
+  reason: "Aborted",
+  detail: "the run was not started: its reader left before"
+})
+
 const refusedAs =
   (error: GraphRefused["error"]) =>
   ({ _tag: reason, message: detail }: { readonly _tag: string; readonly message: string }) =>
@@ -108,11 +114,18 @@ const makeAdmission = Effect.fnUntraced(function* (options: DurableGraphOptions)
 const makeSubmit = Effect.fnUntraced(function* (options: DurableGraphOptions) {
   const runs = yield* DurableRuns
   const admit = yield* makeAdmission(options)
-  const submit = Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
+  /** Calls `created` if the run is new. It is not interrupted in between: then no one would know. */
+  const submit = Effect.fnUntraced(function* (
+    request: GraphRunRequest,
+    context: RunContext,
+    created: () => void = () => {}
+  ) {
     const run = yield* admit(request, context)
     const { caller, model } = request
     const { billingAccountId } = caller
-    yield* Effect.mapError(runs.submit(run, { billingAccountId, model }), ofTemporal)
+    yield* runs
+      .submit(run, { billingAccountId, model })
+      .pipe(Effect.andThen(Effect.sync(created)), Effect.mapError(ofTemporal), Effect.uninterruptible)
   })
   return { admit, submit }
 })
@@ -194,8 +207,10 @@ const makeProvider = Effect.fnUntraced(function* (
 
   const run: GraphProvider["run"] = (request, context) => {
     const heard: RunEvents.Heard = { text: "" }
+    // The run with this ID can be that of another account, which must not be ended.
+    let isCreated = false
     const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
-      const submitted = yield* Effect.result(submit(request, context))
+      const submitted = yield* Effect.result(submit(request, context, () => (isCreated = true)))
       if (Result.isFailure(submitted)) return RunEnd.refused(request, context, submitted.failure)
       const why = yield* Effect.raceFirst(Effect.as(followed(context, life, heard), undefined), life.stopped)
       if (why !== undefined) return yield* ended(request, context, stops[why], heard)
@@ -211,7 +226,11 @@ const makeProvider = Effect.fnUntraced(function* (
         Cause.hasInterruptsOnly(cause)
           ? Effect.void
           : Effect.logError("a durable run could not be followed", cause),
-        ended(request, context, stops.reader_left, heard)
+        Effect.suspend(() =>
+          isCreated
+            ? ended(request, context, stops.reader_left, heard)
+            : Effect.succeed(RunEnd.refused(request, context, leftBefore))
+        )
       )
     ).pipe(Effect.withSpan("DurableGraphProvider.run"))
   }

@@ -54,15 +54,16 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
     const submitted = yield* Ref.make<ReadonlyArray<DurableRun>>([])
     const cancelled = yield* Ref.make<ReadonlyArray<string>>([])
     const fault = yield* Ref.make<TemporalFailed | undefined>(undefined)
+    const answer = yield* Ref.make<Effect.Effect<void>>(Effect.void)
     const end = yield* Deferred.make<DurableOutcome>()
     const faulty = Effect.flatMap(Ref.get(fault), (error) =>
       error === undefined ? Effect.void : Effect.fail(error)
     )
     const runs = DurableRuns.of({
       submit: (run) =>
-        Effect.andThen(
-          faulty,
-          Ref.update(submitted, (all) => [...all, run])
+        Effect.flatten(Ref.get(answer)).pipe(
+          Effect.andThen(faulty),
+          Effect.andThen(Ref.update(submitted, (all) => [...all, run]))
         ),
       wait: () => Effect.andThen(faulty, Deferred.await(end)),
       cancel: (id) =>
@@ -130,7 +131,7 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
         })
         yield* store.annotate(runId, { answer: "In Peru.\n\nBranch: agent/lima" })
       }).pipe(Effect.scoped, Effect.orDie)
-      const others = { grants, write, end, submitted, cancelled, fault, recorded }
+      const others = { answer, grants, write, end, submitted, cancelled, fault, recorded }
       return { provider, executor, store, journal, request, context: its, ...others }
     }).pipe(Effect.provideContext(context))
   })
@@ -200,6 +201,28 @@ describe("DurableGraphProvider", () => {
         assert.deepInclude(final, { ok: false, error: "aborted" })
         assert.deepStrictEqual(yield* Ref.get(cancelled), [runId])
         assert.strictEqual([...(yield* Fiber.join(reading))].at(-1)?.type, "done")
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("ends only a run that it has created, if its scope closes while Temporal is asked", () =>
+    Effect.gen(function* () {
+      for (const reason of ["RunIdInUse", undefined] as const) {
+        const { answer, cancelled, context, fault, provider, request } = yield* world()
+        const asked = yield* Deferred.make<void>()
+        const told = yield* Deferred.make<void>()
+        yield* Ref.set(answer, Effect.andThen(Deferred.succeed(asked, undefined), Deferred.await(told)))
+        if (reason !== undefined) yield* Ref.set(fault, failed(reason))
+        const scope = yield* Scope.make()
+        const run = yield* Scope.provide(provider.run(request, context), scope)
+        yield* Deferred.await(asked)
+        const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+        // The closing reaches the submission before its answer does.
+        yield* Effect.repeat(Effect.yieldNow, { times: 20 })
+        yield* Deferred.succeed(told, undefined)
+        yield* Fiber.join(closing)
+        assert.deepStrictEqual(yield* Ref.get(cancelled), reason === undefined ? [runId] : [])
+        assert.deepInclude(yield* run.final, { ok: false, error: "aborted" })
       }
     }).pipe(Effect.scoped)
   )
