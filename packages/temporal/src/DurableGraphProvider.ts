@@ -7,6 +7,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { RunIdInUse } from "@cogni/sandbox-core/SandboxReason"
 import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
@@ -80,6 +81,7 @@ const decodeRun = Schema.decodeUnknownEffect(Schema.toType(DurableRun), { errors
 /** Decides what can be decided here. The host decides the rest when it starts the run, such as the model. */
 const makeAdmission = Effect.fnUntraced(function* (options: DurableGraphOptions) {
   const grants = yield* GrantStore
+  const store = yield* RunStore
   const limits = { ...defaults, ...options }
   return Effect.fnUntraced(function* (
     request: GraphRunRequest,
@@ -96,6 +98,9 @@ const makeAdmission = Effect.fnUntraced(function* (options: DurableGraphOptions)
       Effect.andThen(Effect.fromResult(GrantPermissions.decide(grantId, grant.permissions, request, offer))),
       Effect.mapError(denied)
     )
+    // Temporal does not know runs that were started on a host, or that it no longer retains.
+    const record = yield* Effect.mapError(store.describe(runId), refusedAs("internal"))
+    if (record !== undefined) return yield* refusedAs("aborted")(new RunIdInUse({ runId }))
     const { caller: _, ...asked } = request
     const thread = threadId === undefined ? {} : { threadId }
     return yield* decodeRun({ ...limits, runId, grantId, request: { ...asked, ...thread } }).pipe(
@@ -147,13 +152,14 @@ const makeProvider = Effect.fnUntraced(function* (
     function* (request: GraphRunRequest, context: RunContext, { text }: RunEvents.Heard) {
       const outcome = yield* outcomeOf(context.runId)
       const records = yield* Effect.forEach(outcome.attempts, ({ runId }) =>
-        store
-          .get(runId as RunId)
-          .pipe(
-            Effect.catch(({ message }) =>
-              Effect.as(Effect.logWarning(`the record of ${runId} could not be read. ${message}`), undefined)
-            )
+        store.get(runId as RunId).pipe(
+          Effect.map((record) =>
+            record && RunEvents.isOf(record, request.caller.billingAccountId) ? record : undefined
+          ),
+          Effect.catch(({ message }) =>
+            Effect.as(Effect.logWarning(`the record of ${runId} could not be read. ${message}`), undefined)
           )
+        )
       )
       return RunEnd.make(request, context, { outcome, records, text })
     },
@@ -167,12 +173,15 @@ const makeProvider = Effect.fnUntraced(function* (
 
   /** Emits the events of a run until its outcome is known. */
   const followed = Effect.fnUntraced(function* (
+    { caller }: GraphRunRequest,
     { runId }: RunContext,
     { emit }: GraphLife.Life,
     heard: RunEvents.Heard
   ) {
-    const following = yield* RunEvents.follow(runId, attemptsMax, heard, emit).pipe(
+    const { billingAccountId } = caller
+    const following = yield* RunEvents.follow({ runId, billingAccountId, attemptsMax }, heard, emit).pipe(
       Effect.provideService(RunJournal, journal),
+      Effect.provideService(RunStore, store),
       Effect.forkScoped({ startImmediately: true })
     )
     yield* Effect.ignore(outcomeOf(runId))
@@ -212,7 +221,10 @@ const makeProvider = Effect.fnUntraced(function* (
     const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
       const submitted = yield* Effect.result(submit(request, context, () => (isCreated = true)))
       if (Result.isFailure(submitted)) return RunEnd.refused(request, context, submitted.failure)
-      const why = yield* Effect.raceFirst(Effect.as(followed(context, life, heard), undefined), life.stopped)
+      const why = yield* Effect.raceFirst(
+        Effect.as(followed(request, context, life, heard), undefined),
+        life.stopped
+      )
       if (why !== undefined) return yield* ended(request, context, stops[why], heard)
       const end = yield* concluded(request, context, heard)
       // The answer ends with what the host adds, such as the branch.
@@ -252,7 +264,7 @@ export const layer = (
 /** The same runs for a server that submits them, and does not wait for their end. */
 export const layerSubmitted = (
   options: DurableGraphOptions = {}
-): Layer.Layer<SubmittedRuns, never, DurableRuns | GrantStore> =>
+): Layer.Layer<SubmittedRuns, never, DurableRuns | GrantStore | RunStore> =>
   Layer.effect(
     SubmittedRuns,
     Effect.gen(function* () {

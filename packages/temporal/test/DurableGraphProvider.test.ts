@@ -100,14 +100,24 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
       const its: RunContext = { runId, attempt: 0, ingressRequestId: "req-1", grantId: issued.id }
       const write = (...events: ReadonlyArray<RunJournal.JournalEvent>) =>
         Effect.forEach(events, (event) => journal.write(runId, event), { discard: true })
+      /** Writes the first record of a run, as its host does. */
+      const begin = (id: RunId = runId, billingAccountId = "acme") =>
+        Effect.gen(function* () {
+          const llm = { model: "gpt", identity: { billingAccountId, attempt: 0 } }
+          const spec = yield* SpecDecoder.decode({ image: "agent", argv: ["true"], llm })
+          return { ...(yield* store.open(id, spec)), spec }
+        }).pipe(Effect.scoped, Effect.orDie)
+      /** The same, once the run was submitted. */
+      const begun = Effect.andThen(
+        Effect.repeat(Ref.get(submitted), { until: (all) => all.length === 1 }),
+        begin()
+      )
       /** Writes the record of a run that has ended with an answer. */
-      const recorded = Effect.gen(function* () {
-        const spec = yield* SpecDecoder.decode({ image: "agent", argv: ["true"] })
-        const opened = yield* store.open(runId, spec)
-        yield* opened.save({
+      const recorded = Effect.fnUntraced(function* ({ owner, save, spec }: Effect.Success<typeof begun>) {
+        yield* save({
           runId,
           spec,
-          owner: opened.owner,
+          owner,
           startedAt: "2026-01-01T00:00:00.000Z",
           outcome: { status: "closed" },
           timings: [],
@@ -130,8 +140,8 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
           }
         })
         yield* store.annotate(runId, { answer: "In Peru.\n\nBranch: agent/lima" })
-      }).pipe(Effect.scoped, Effect.orDie)
-      const others = { answer, grants, write, end, submitted, cancelled, fault, recorded }
+      }, Effect.orDie)
+      const others = { answer, begin, begun, grants, write, end, submitted, cancelled, fault, recorded }
       return { provider, executor, store, journal, request, context: its, ...others }
     }).pipe(Effect.provideContext(context))
   })
@@ -142,17 +152,18 @@ const ended: RunJournal.JournalEvent = { type: "run.ended", status: "exited", ex
 describe("DurableGraphProvider", () => {
   it.live("submits a run, and streams its events and its answer like any other run", () =>
     Effect.gen(function* () {
-      const { context, end, executor, recorded, request, submitted, write } = yield* world({
+      const { begun, context, end, executor, recorded, request, submitted, write } = yield* world({
         wallSecondsMax: 60
       })
       yield* executor.check(request, context)
       const run = yield* executor.run(request, context)
       const reading = yield* Effect.forkChild(Stream.runCollect(run.events))
+      const opened = yield* begun
       yield* write(started, { type: "phase.ended", phase: "boot", durationMs: 1 } as never)
       yield* write({ type: "message.written", text: "In " }, { type: "message.written", text: "Peru." })
       yield* write({ type: "tool.started", toolCallId: "t1", tool: "Bash", arguments: '{"command":"ls"}' })
       yield* write({ type: "tool.ended", toolCallId: "t1", isError: true, result: "no" }, ended)
-      yield* recorded
+      yield* recorded(opened)
       yield* Deferred.succeed(end, outcome())
       const events = [...(yield* Fiber.join(reading))]
       assert.deepStrictEqual(
@@ -273,11 +284,15 @@ describe("DurableGraphProvider", () => {
 
   it.live("follows the next attempt of a lost one", () =>
     Effect.gen(function* () {
-      const { context, end, journal, provider, request, write } = yield* world({ attemptsMax: 2 })
+      const { begin, begun, context, end, journal, provider, request, write } = yield* world({
+        attemptsMax: 2
+      })
       const run = yield* provider.run(request, context)
       const reading = yield* Effect.forkChild(Stream.runCollect(run.events))
+      yield* begun
       yield* write(started, { type: "message.written", text: "lost" })
       const next = RunId.make(`${runId}-a1`)
+      yield* begin(next)
       yield* journal.write(next, started)
       yield* journal.write(next, { type: "message.written", text: "Lima" })
       yield* journal.write(next, ended)
@@ -290,6 +305,43 @@ describe("DurableGraphProvider", () => {
         ["lost", "2", "Lima"]
       )
       assert.strictEqual((yield* run.final).content, "Lima")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("shows nothing of a run of another account that has the ID of an attempt", () =>
+    Effect.gen(function* () {
+      for (const foreign of [runId, RunId.make(`${runId}-a1`)]) {
+        const { begin, begun, context, end, journal, provider, request, submitted } = yield* world({
+          attemptsMax: 2
+        })
+        const attempt = { ...outcome().attempts[0]!, runId: foreign }
+        yield* journal.write(foreign, started)
+        yield* journal.write(foreign, { type: "message.written", text: "SECRET" })
+        if (foreign !== runId) yield* begin(foreign, "other")
+        const run = yield* provider.run(request, context)
+        const reading = yield* Effect.forkChild(Stream.runCollect(run.events))
+        if (foreign !== runId) yield* begun
+        else {
+          // It starts on a host after it was submitted here.
+          yield* Effect.repeat(Ref.get(submitted), { until: (all) => all.length === 1 })
+          yield* begin(foreign, "other")
+        }
+        yield* Deferred.succeed(end, outcome({ attempts: [attempt] }))
+        const events = [...(yield* Fiber.join(reading))]
+        assert.notInclude(JSON.stringify(events), "SECRET")
+        assert.notInclude(JSON.stringify(yield* run.final), "SECRET")
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("refuses the ID of a run that Temporal does not know, but the records do", () =>
+    Effect.gen(function* () {
+      const { begin, context, provider, request, submitted } = yield* world()
+      yield* begin(runId, "other")
+      const refused = yield* Effect.flip(provider.check(request, context))
+      assert.deepInclude(refused, { error: "aborted", reason: "RunIdInUse" })
+      assert.strictEqual((yield* (yield* provider.run(request, context)).final).reason, "RunIdInUse")
+      assert.deepStrictEqual(yield* Ref.get(submitted), [])
     }).pipe(Effect.scoped)
   )
 })
