@@ -64,6 +64,7 @@ const makeQueue = () => {
     layer,
     requests,
     cancelled,
+    add: (run: SubmittedRun) => void runs.set(run.runId, run),
     end: (runId: string, end: SubmittedEnd) => void runs.set(runId, { ...runs.get(runId)!, end }),
     leave: () => void (isAway = true),
     looked: (count: number) =>
@@ -112,6 +113,23 @@ describe("a server with a queue", () => {
       assert.deepStrictEqual(queue.cancelled, [])
       assert.strictEqual((yield* one.delete(`${path}/${body.runId}`)).status, 202)
       assert.deepStrictEqual(queue.cancelled, [body.runId])
+    })
+  )
+
+  it.live("cancels no run of another account for which an account has made a record", () =>
+    Effect.gen(function* () {
+      const { caller, queue, store } = yield* world
+      const runId = RunId.make("run-of-another")
+      queue.add({ runId, billingAccountId: "other", grantId: "g", graphId: "sandbox:agent", model: "gpt" })
+      const one = yield* caller()
+      assert.strictEqual((yield* one.delete(`${path}/${runId}`)).status, 404)
+      const llm = { model: "gpt", identity: { billingAccountId: "acct", attempt: 0 } }
+      const spec = yield* SpecDecoder.decode({ runId, image: "agent", argv: ["true"], llm })
+      yield* Effect.scoped(store.open(runId, spec))
+      const own = yield* one.get(`${path}/${runId}`)
+      assert.deepStrictEqual([own.status, own.body.status], [200, "running"])
+      assert.strictEqual((yield* one.delete(`${path}/${runId}`)).status, 404)
+      assert.deepStrictEqual(queue.cancelled, [])
     })
   )
 

@@ -201,7 +201,7 @@ const makeProvider = Effect.fnUntraced(function* (
       { error: "aborted", reason: "Aborted", message },
       heard.text
     )
-    const ending = runs.cancel(context.runId).pipe(
+    const ending = runs.cancel(context.runId, request.caller.billingAccountId).pipe(
       Effect.retry({ schedule: askAgain, while: ({ isRetryable }) => isRetryable }),
       Effect.catch((error) =>
         error.reason === "RunNotFound" ? Effect.void : Effect.logWarning(`${context.runId}: ${error.message}`)
@@ -274,8 +274,8 @@ export const layerSubmitted = (
         submit,
         find: (runId) => Effect.mapError(runs.find(runId), unavailable),
         underWay: (billingAccountId) => Effect.mapError(runs.underWay(billingAccountId), unavailable),
-        cancel: (runId) =>
-          runs.cancel(runId).pipe(
+        cancel: (runId, billingAccountId) =>
+          runs.cancel(runId, billingAccountId).pipe(
             Effect.as(true),
             Effect.catchIf(
               ({ reason }) => reason === "RunNotFound",

@@ -16,8 +16,8 @@ export class DurableRuns extends Context.Service<
     readonly submit: (run: DurableRun, owner?: RunOwner) => Effect.Effect<void, TemporalFailed>
     /** Waits for the end of a run. Interrupting it does not end the run. */
     readonly wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
-    /** Asks for the end of a run. */
-    readonly cancel: (runId: string) => Effect.Effect<void, TemporalFailed>
+    /** Asks for the end of a run. With an account, one of another account is not found. */
+    readonly cancel: (runId: string, billingAccountId?: string) => Effect.Effect<void, TemporalFailed>
     /** Returns a run that was submitted with its owner, as long as Temporal retains it. */
     readonly find: (runId: string) => Effect.Effect<SubmittedRun | undefined, TemporalFailed>
     /**

@@ -52,7 +52,10 @@ export class SubmittedRuns extends Context.Service<
     readonly underWay: (
       billingAccountId: string
     ) => Effect.Effect<ReadonlyArray<SubmittedRun>, SubmittedRunsUnavailable>
-    /** Asks for the end of a run. `false`: the queue has no such run that has not ended. */
-    readonly cancel: (runId: RunId) => Effect.Effect<boolean, SubmittedRunsUnavailable>
+    /** Asks for the end of a run. `false`: the queue has no such run of the account that has not ended. */
+    readonly cancel: (
+      runId: RunId,
+      billingAccountId: string
+    ) => Effect.Effect<boolean, SubmittedRunsUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/SubmittedRuns") {}

@@ -248,9 +248,9 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     const isKnown = here !== undefined || (record !== undefined && RunView.isOver(record))
     const known = isKnown ? undefined : yield* submittedOf(id, record !== undefined)
     const submitted = known?.billingAccountId === billingAccountId ? known : undefined
-    return found === undefined && here === undefined && submitted === undefined
-      ? yield* Effect.fail(notFound)
-      : { runId: id, here, found, submitted }
+    if (found === undefined && here === undefined && submitted === undefined)
+      return yield* Effect.fail(notFound)
+    return { runId: id, here, found, submitted, isForeign: known !== undefined && submitted === undefined }
   })
 
   /** Looks up a run of the account. */
@@ -264,10 +264,12 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       ({ found, ...rest }) => ({ ...rest, record: found })
     )
 
-  const cancelSubmitted = (runId: RunId) =>
-    Option.isNone(queue)
-      ? Effect.succeed(false)
-      : queue.value.cancel(runId).pipe(Effect.catch(Problem.storeUnavailable))
+  const cancelSubmitted = Effect.fnUntraced(function* (runId: RunId) {
+    const { billingAccountId } = yield* CurrentGrant
+    return Option.isNone(queue)
+      ? false
+      : yield* queue.value.cancel(runId, billingAccountId).pipe(Effect.catch(Problem.storeUnavailable))
+  })
 
   return {
     lookUp,
@@ -311,8 +313,10 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       }
     }),
     cancel: Effect.fn("SandboxServer.cancelRun")(function* (id: string) {
-      const { here, record, runId, submitted } = yield* lookUp(id)
+      const { here, isForeign, record, runId, submitted } = yield* lookUp(id)
       if (here === undefined) {
+        // The account has a record of this ID, but the queue has the run of another account.
+        if (isForeign) return yield* Effect.fail(notFound)
         const isOver = (record !== undefined && RunView.isOver(record)) || submitted?.end !== undefined
         if (isOver)
           return yield* Effect.fail(Problem.make("conflict", "RunOver", "the run has already ended"))

@@ -1,5 +1,9 @@
-/** Looks up durable runs in Temporal: what they ask for is in the memo of their workflow, and their end in its result. */
+/**
+ * Looks up durable runs in Temporal, and cancels them. What they ask for is in the memo of their workflow, and their end
+ * in its result. Other programs may have workflows in the namespace: only those of our type are seen or cancelled.
+ */
 import { type WorkflowClient, type WorkflowExecutionInfo, WorkflowNotFoundError } from "@temporalio/client"
+import { defineSearchAttributeKey } from "@temporalio/common"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Effect, Option, Schema } from "effect"
@@ -21,6 +25,8 @@ const Memo = Schema.Struct({
   model: Schema.String,
   repository: Schema.optionalKey(Schema.String)
 })
+
+const accountKey = defineSearchAttributeKey("CogniAccount", "KEYWORD")
 
 const decodeMemo = Schema.decodeUnknownOption(Memo)
 const isRunId = Schema.is(RunId)
@@ -45,12 +51,41 @@ const runOf = ({
   return known === undefined || !isRunId(workflowId) ? undefined : { runId: workflowId, ...known }
 }
 
+/** The workflow as far as it tells whose it is. */
+type Described = Pick<WorkflowExecutionInfo, "memo" | "typedSearchAttributes" | "workflowId">
+
+/**
+ * Returns whether a workflow may be the run of an account. One that was submitted without its owner has no memo: its
+ * worker adds the account, if the namespace has search attributes.
+ */
+const mayBeOf = (described: Described, billingAccountId: string | undefined): boolean => {
+  const owner =
+    runOf(described)?.billingAccountId ?? described.typedSearchAttributes.get(accountKey) ?? undefined
+  return billingAccountId === undefined || owner === undefined || owner === billingAccountId
+}
+
 /** Names that need no escape in a query. Runs of other accounts are found without this condition. */
 const plainName = /^[\w.:@/ +-]+$/u
 
+const describe = (workflow: WorkflowClient, runId: string) =>
+  workflow
+    .getHandle(runId)
+    .describe()
+    .catch((error: unknown) => {
+      if (error instanceof WorkflowNotFoundError) return undefined
+      throw error
+    })
+
+export const notFound = (runId: string, namespace: string) =>
+  new TemporalFailed({
+    reason: "RunNotFound",
+    detail: `there is no durable run ${runId} in namespace ${namespace}`,
+    remedy: "Check the ID and the namespace. Ended runs are kept for the retention time of the namespace"
+  })
+
 export const make = (
   workflow: WorkflowClient,
-  { isSearchable, taskQueue }: RunsOptions,
+  { isSearchable, namespace, taskQueue }: RunsOptions,
   workflowType: string,
   wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
 ) => ({
@@ -58,17 +93,10 @@ export const make = (
     runId: string
   ): Effect.fn.Return<SubmittedRun | undefined, TemporalFailed> {
     const described = yield* Effect.tryPromise({
-      try: () =>
-        workflow
-          .getHandle(runId)
-          .describe()
-          .catch((error: unknown) => {
-            if (error instanceof WorkflowNotFoundError) return undefined
-            throw error
-          }),
+      try: () => describe(workflow, runId),
       catch: (error) => TemporalFailed.of("find a run", error)
     })
-    const run = described && runOf(described)
+    const run = described?.type === workflowType ? runOf(described) : undefined
     if (run === undefined || described?.status.name === "RUNNING") return run
     // One that was terminated has no outcome.
     const outcome = yield* Effect.result(wait(runId))
@@ -76,6 +104,25 @@ export const make = (
     return outcome.failure.isRetryable
       ? yield* Effect.fail(outcome.failure)
       : { ...run, end: { state: "interrupted", reason: "Terminated" } }
+  }),
+  cancel: Effect.fn("DurableRuns.cancel")(function* (
+    runId: string,
+    billingAccountId?: string
+  ): Effect.fn.Return<void, TemporalFailed> {
+    const isCancelled = yield* Effect.tryPromise({
+      try: async () => {
+        const described = await describe(workflow, runId)
+        if (described?.type !== workflowType || !mayBeOf(described, billingAccountId)) return false
+        // The ID may be that of another workflow by now.
+        await workflow.getHandle(runId, described.runId).cancel()
+        return true
+      },
+      catch: (error) =>
+        error instanceof WorkflowNotFoundError
+          ? notFound(runId, namespace)
+          : TemporalFailed.of("cancel a run", error)
+    })
+    if (!isCancelled) return yield* notFound(runId, namespace)
   }),
   underWay: Effect.fn("DurableRuns.underWay")(function* (
     billingAccountId: string

@@ -126,12 +126,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
         catch: (error) => startFailed(run, options, error)
       }).pipe(Effect.ensuring(Effect.sync(() => parents.delete(run.runId))))
     }),
-    wait,
-    cancel: (runId: string) =>
-      Effect.tryPromise({
-        try: () => workflow.getHandle(runId).cancel(),
-        catch: (error) => waitFailed(runId, namespace, error)
-      }).pipe(Effect.asVoid, Effect.withSpan("DurableRuns.cancel"))
+    wait
   }
 })
 
@@ -185,11 +180,7 @@ export const attributesMissing = (namespace: string) =>
 
 const waitFailed = (runId: string, namespace: string, error: unknown) => {
   if (error instanceof WorkflowNotFoundError) {
-    return new TemporalFailed({
-      reason: "RunNotFound",
-      detail: `there is no durable run ${runId} in namespace ${namespace}`,
-      remedy: "Check the ID and the namespace. Ended runs are kept for the retention time of the namespace"
-    })
+    return TemporalLookUp.notFound(runId, namespace)
   }
   if (error instanceof WorkflowFailedError && error.cause instanceof TerminatedFailure) {
     return new TemporalFailed({

@@ -1,0 +1,79 @@
+/** What is looked up in Temporal and cancelled there, with a client of Temporal that answers what the test says. */
+import { WorkflowNotFoundError } from "@temporalio/client"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as TemporalLookUp from "../src/internal/TemporalLookUp.ts"
+import { defaults } from "../src/TemporalServer.ts"
+
+const runId = "run-durable-1"
+
+/** A workflow as a client describes it. */
+const workflow = (over: {
+  readonly type?: string
+  readonly owner?: string
+  readonly attribute?: string
+  readonly status?: string
+}) => ({
+  workflowId: runId,
+  runId: "execution-1",
+  type: over.type ?? "sandboxAgentRun",
+  status: { name: over.status ?? "RUNNING" },
+  memo:
+    over.owner === undefined
+      ? {}
+      : { cogni: { billingAccountId: over.owner, grantId: "g", graphId: "sandbox:agent", model: "gpt" } },
+  typedSearchAttributes: {
+    get: ({ name }: { readonly name: string }) => (name === "CogniAccount" ? over.attribute : undefined)
+  }
+})
+
+const world = (found: () => Promise<unknown>) => {
+  const cancelled: Array<readonly unknown[]> = []
+  const client = {
+    getHandle: (...its: readonly unknown[]) => ({
+      describe: found,
+      cancel: () => Promise.resolve(cancelled.push(its))
+    })
+  }
+  const runs = TemporalLookUp.make(
+    client as never,
+    { ...defaults, isSearchable: true },
+    "sandboxAgentRun",
+    () => Effect.never
+  )
+  return { cancelled, runs }
+}
+
+describe("a durable run in Temporal", () => {
+  it.effect("is cancelled for its account, and the workflow of another account or program is not found", () =>
+    Effect.gen(function* () {
+      for (const [its, isFound] of [
+        [{ owner: "acme" }, true],
+        [{ attribute: "acme" }, true],
+        [{}, true],
+        [{ owner: "other" }, false],
+        [{ attribute: "other" }, false],
+        [{ type: "payroll", owner: "acme" }, false]
+      ] as const) {
+        const { cancelled, runs } = world(() => Promise.resolve(workflow(its)))
+        const result = yield* Effect.result(runs.cancel(runId, "acme"))
+        assert.strictEqual(
+          result._tag === "Success" ? "" : result.failure.reason,
+          isFound ? "" : "RunNotFound"
+        )
+        assert.deepStrictEqual(cancelled, isFound ? [[runId, "execution-1"]] : [])
+      }
+      const missing = world(() => Promise.reject(new WorkflowNotFoundError("none", runId, undefined)))
+      assert.strictEqual((yield* Effect.flip(missing.runs.cancel(runId))).reason, "RunNotFound")
+    })
+  )
+
+  it.effect("is found only if its workflow is one of ours", () =>
+    Effect.gen(function* () {
+      const its = world(() => Promise.resolve(workflow({ owner: "acme" })))
+      assert.deepInclude(yield* its.runs.find(runId), { runId, billingAccountId: "acme" })
+      const forged = world(() => Promise.resolve(workflow({ owner: "acme", type: "payroll" })))
+      assert.isUndefined(yield* forged.runs.find(runId))
+    })
+  )
+})
