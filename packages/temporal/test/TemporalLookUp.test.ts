@@ -1,7 +1,8 @@
 /** What is looked up in Temporal and cancelled there, with a client of Temporal that answers what the test says. */
 import { WorkflowNotFoundError } from "@temporalio/client"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import * as TemporalLookUp from "../src/internal/TemporalLookUp.ts"
 import { defaults } from "../src/TemporalServer.ts"
 
@@ -29,7 +30,15 @@ const workflow = (over: {
 
 const world = (found: () => Promise<unknown>) => {
   const cancelled: Array<readonly unknown[]> = []
+  const deadlines: Array<number> = []
   const client = {
+    withDeadline: <A>(deadline: number, task: () => Promise<A>) => {
+      deadlines.push(deadline)
+      return task()
+    },
+    list: async function* () {
+      yield await found()
+    },
     getHandle: (...its: readonly unknown[]) => ({
       describe: found,
       cancel: () => Promise.resolve(cancelled.push(its))
@@ -41,7 +50,7 @@ const world = (found: () => Promise<unknown>) => {
     "sandboxAgentRun",
     () => Effect.never
   )
-  return { cancelled, runs }
+  return { cancelled, deadlines, runs }
 }
 
 describe("a durable run in Temporal", () => {
@@ -74,6 +83,26 @@ describe("a durable run in Temporal", () => {
       assert.deepInclude(yield* its.runs.find(runId), { runId, billingAccountId: "acme" })
       const forged = world(() => Promise.resolve(workflow({ owner: "acme", type: "payroll" })))
       assert.isUndefined(yield* forged.runs.find(runId))
+    })
+  )
+
+  it.effect("is unreachable after 5 seconds without an answer, and the call ends then", () =>
+    Effect.gen(function* () {
+      const hung = world(() => new Promise<never>(() => {}))
+      for (const call of [hung.runs.find(runId), hung.runs.underWay("acme"), hung.runs.cancel(runId)]) {
+        const asking = yield* Effect.forkChild(Effect.flip(call), { startImmediately: true })
+        yield* TestClock.adjust("5 seconds")
+        const { isRetryable, message } = yield* Fiber.join(asking)
+        assert.isTrue(isRetryable)
+        assert.include(message, "did not answer in 5 seconds")
+      }
+      assert.deepStrictEqual(hung.deadlines, [5000, 10_000, 15_000])
+      // It has the run, and does not tell its outcome.
+      const half = world(() => Promise.resolve(workflow({ owner: "acme", status: "COMPLETED" })))
+      const asking = yield* Effect.forkChild(Effect.flip(half.runs.find(runId)), { startImmediately: true })
+      yield* Effect.promise(() => Promise.resolve())
+      yield* TestClock.adjust("5 seconds")
+      assert.isTrue((yield* Fiber.join(asking)).isRetryable)
     })
   )
 })

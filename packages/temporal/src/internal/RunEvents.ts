@@ -86,14 +86,16 @@ const makeReading = Effect.fnUntraced(function* ({ billingAccountId, runId }: Fo
   const store = yield* RunStore
   let isWarned = false
   const orNothing = <A>(reading: Effect.Effect<A, { readonly message: string }>) =>
-    Effect.catch(reading, ({ message }) => {
-      const isFirst = !isWarned
-      isWarned = true
-      const warned = isFirst
-        ? Effect.logWarning(`the events of ${runId} cannot be read: ${message}`)
-        : Effect.void
-      return Effect.as(warned, undefined)
-    })
+    reading.pipe(
+      Effect.catch(({ message }) => {
+        const isFirst = !isWarned
+        isWarned = true
+        const warned = isFirst
+          ? Effect.logWarning(`the events of ${runId} cannot be read: ${message}`)
+          : Effect.void
+        return Effect.as(warned, undefined)
+      })
+    )
   const idOf = (attempt: number) => attemptId(runId, attempt) as RunId
   return {
     entries: (attempt: number, after: number) =>

@@ -9,6 +9,7 @@ import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/Submitte
 import { Effect, Option, Schema } from "effect"
 import type { DurableOutcome, DurableRun, RunOwner } from "../DurableRun.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
+import * as Answering from "./Answering.ts"
 import * as RunEnd from "./RunEnd.ts"
 import * as SearchValue from "./SearchValue.ts"
 
@@ -83,59 +84,61 @@ export const notFound = (runId: string, namespace: string) =>
     remedy: "Check the ID and the namespace. Ended runs are kept for the retention time of the namespace"
   })
 
+/** To interrupt `wait` ends its call. */
 export const make = (
   workflow: WorkflowClient,
   { isSearchable, namespace, taskQueue }: RunsOptions,
   workflowType: string,
   wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
-) => ({
-  find: Effect.fn("DurableRuns.find")(function* (
-    runId: string
-  ): Effect.fn.Return<SubmittedRun | undefined, TemporalFailed> {
-    const described = yield* Effect.tryPromise({
-      try: () => describe(workflow, runId),
-      catch: (error) => TemporalFailed.of("find a run", error)
-    })
-    const run = described?.type === workflowType ? runOf(described) : undefined
-    if (run === undefined || described?.status.name === "RUNNING") return run
-    // One that was terminated has no outcome.
-    const outcome = yield* Effect.result(wait(runId))
-    if (outcome._tag === "Success") return { ...run, end: RunEnd.stateOf(outcome.success) }
-    return outcome.failure.isRetryable
-      ? yield* Effect.fail(outcome.failure)
-      : { ...run, end: { state: "interrupted", reason: "Terminated" } }
-  }),
-  cancel: Effect.fn("DurableRuns.cancel")(function* (
-    runId: string,
-    billingAccountId?: string
-  ): Effect.fn.Return<void, TemporalFailed> {
-    const isCancelled = yield* Effect.tryPromise({
-      try: async () => {
-        const described = await describe(workflow, runId)
-        if (described?.type !== workflowType || !mayBeOf(described, billingAccountId)) return false
-        // The ID may be that of another workflow by now.
-        await workflow.getHandle(runId, described.runId).cancel()
-        return true
-      },
-      catch: (error) =>
-        error instanceof WorkflowNotFoundError
-          ? notFound(runId, namespace)
-          : TemporalFailed.of("cancel a run", error)
-    })
-    if (!isCancelled) return yield* notFound(runId, namespace)
-  }),
-  underWay: Effect.fn("DurableRuns.underWay")(function* (
-    billingAccountId: string
-  ): Effect.fn.Return<ReadonlyArray<SubmittedRun>, TemporalFailed> {
-    if (!isSearchable) return []
-    const account = plainName.test(billingAccountId)
-      ? ` AND CogniAccount = "${SearchValue.of(billingAccountId)}"`
-      : ""
-    const query =
-      `WorkflowType = "${workflowType}" AND TaskQueue = "${taskQueue}" AND ExecutionStatus = "Running"` +
-      account
-    return yield* Effect.tryPromise({
-      try: async () => {
+) => {
+  const asked = <A>(what: string, task: () => Promise<A>) =>
+    Answering.within(workflow, what, task, (error) => TemporalFailed.of(what, error))
+  return {
+    find: Effect.fn("DurableRuns.find")(function* (
+      runId: string
+    ): Effect.fn.Return<SubmittedRun | undefined, TemporalFailed> {
+      const described = yield* asked("find a run", () => describe(workflow, runId))
+      const run = described?.type === workflowType ? runOf(described) : undefined
+      if (run === undefined || described?.status.name === "RUNNING") return run
+      // One that was terminated has no outcome.
+      const outcome = yield* Effect.result(Answering.bounded("find a run")(wait(runId)))
+      if (outcome._tag === "Success") return { ...run, end: RunEnd.stateOf(outcome.success) }
+      return outcome.failure.isRetryable
+        ? yield* Effect.fail(outcome.failure)
+        : { ...run, end: { state: "interrupted", reason: "Terminated" } }
+    }),
+    cancel: Effect.fn("DurableRuns.cancel")(function* (
+      runId: string,
+      billingAccountId?: string
+    ): Effect.fn.Return<void, TemporalFailed> {
+      const isCancelled = yield* Answering.within(
+        workflow,
+        "cancel a run",
+        async () => {
+          const described = await describe(workflow, runId)
+          if (described?.type !== workflowType || !mayBeOf(described, billingAccountId)) return false
+          // The ID may be that of another workflow by now.
+          await workflow.getHandle(runId, described.runId).cancel()
+          return true
+        },
+        (error) =>
+          error instanceof WorkflowNotFoundError
+            ? notFound(runId, namespace)
+            : TemporalFailed.of("cancel a run", error)
+      )
+      if (!isCancelled) return yield* notFound(runId, namespace)
+    }),
+    underWay: Effect.fn("DurableRuns.underWay")(function* (
+      billingAccountId: string
+    ): Effect.fn.Return<ReadonlyArray<SubmittedRun>, TemporalFailed> {
+      if (!isSearchable) return []
+      const account = plainName.test(billingAccountId)
+        ? ` AND CogniAccount = "${SearchValue.of(billingAccountId)}"`
+        : ""
+      const query =
+        `WorkflowType = "${workflowType}" AND TaskQueue = "${taskQueue}" AND ExecutionStatus = "Running"` +
+        account
+      return yield* asked("list the runs", async () => {
         const found: Array<SubmittedRun> = []
         let read = 0
         for await (const info of workflow.list({ query, pageSize: 100 })) {
@@ -144,8 +147,7 @@ export const make = (
           if (++read === listedMax) break
         }
         return found
-      },
-      catch: (error) => TemporalFailed.of("list the runs", error)
+      })
     })
-  })
-})
+  }
+}

@@ -19,6 +19,7 @@ import {
 } from "@temporalio/common"
 import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
+import * as Answering from "./Answering.ts"
 import * as Connecting from "./Connecting.ts"
 import * as SearchValue from "./SearchValue.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
@@ -81,7 +82,10 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
   const wait = (runId: string) =>
     Effect.tryPromise({
       // A run that did not succeed is a failed workflow, with the outcome in its failure.
-      try: () => (workflow.getHandle(runId).result() as Promise<unknown>).catch(outcomeIn),
+      try: (signal) =>
+        workflow
+          .withAbortSignal(signal, () => workflow.getHandle(runId).result() as Promise<unknown>)
+          .catch(outcomeIn),
       catch: (error) => waitFailed(runId, namespace, error)
     }).pipe(
       Effect.flatMap((outcome) =>
@@ -113,8 +117,10 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
       }
       const input: WorkflowInput = { run: encoded, isSearchable }
       parents.set(run.runId, yield* Effect.orDie(Effect.currentSpan))
-      yield* Effect.tryPromise({
-        try: () =>
+      yield* Answering.within(
+        workflow,
+        "start the run",
+        () =>
           workflow.start(workflowType, {
             args: [input],
             workflowId: run.runId,
@@ -123,8 +129,8 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
             ...(owner === undefined ? {} : { memo: TemporalLookUp.memoOf(run, owner) }),
             ...(isSearchable ? { typedSearchAttributes: keysOf(attributesOf(run, owner)) } : {})
           }),
-        catch: (error) => startFailed(run, options, error)
-      }).pipe(Effect.ensuring(Effect.sync(() => parents.delete(run.runId))))
+        (error) => startFailed(run, options, error)
+      ).pipe(Effect.ensuring(Effect.sync(() => parents.delete(run.runId))))
     }),
     wait
   }

@@ -1,0 +1,31 @@
+/** Bounds a call of Temporal's client: a server that accepts calls and does not answer is one that cannot be reached. */
+import type { WorkflowClient } from "@temporalio/client"
+import { Clock, Effect } from "effect"
+import { TemporalFailed } from "../TemporalServer.ts"
+
+/** Longest time for the answer of Temporal, in seconds. */
+export const answerSecondsMax = 5
+
+/** Calls Temporal. `what` completes "Temporal could not". The call itself ends at the same time, to free its connection. */
+export const within = <A>(
+  workflow: Pick<WorkflowClient, "withDeadline">,
+  what: string,
+  task: () => Promise<A>,
+  failed: (error: unknown) => TemporalFailed
+): Effect.Effect<A, TemporalFailed> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    Effect.tryPromise({
+      try: () => workflow.withDeadline(now + answerSecondsMax * 1000, task),
+      catch: failed
+    })
+  ).pipe(bounded(what))
+
+/** Fails like a server that cannot be reached, if there is no answer in time. */
+export const bounded = (what: string) =>
+  Effect.timeoutOrElse({ duration: `${answerSecondsMax} seconds`, orElse: () => Effect.fail(silent(what)) })
+
+const silent = (what: string) =>
+  TemporalFailed.of(
+    what,
+    new Error(`it did not answer in ${answerSecondsMax} seconds`, { cause: { code: 4 } })
+  )
