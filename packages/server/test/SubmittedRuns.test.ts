@@ -133,6 +133,46 @@ describe("a server with a queue", () => {
     })
   )
 
+  it.live("lists all runs that wait, page by page, and reads no more records than it shows", () =>
+    Effect.gen(function* () {
+      const { one, queue, store } = yield* world
+      const ids = Array.from({ length: 30 }, (_, at) => RunId.make(`waiting-${String(at).padStart(2, "0")}`))
+      for (const [at, runId] of ids.entries())
+        queue.add({
+          runId,
+          billingAccountId: "acct",
+          grantId: "g",
+          graphId: "sandbox:agent",
+          model: "gpt",
+          submittedAt: `2026-01-01T00:00:${String(59 - at)}.000Z`
+        })
+      const recorded = RunId.make("recorded-run-1")
+      const llm = { model: "gpt", identity: { billingAccountId: "acct", attempt: 0 } }
+      const spec = yield* SpecDecoder.decode({ runId: recorded, image: "agent", argv: ["true"], llm })
+      yield* Effect.scoped(store.open(recorded, spec))
+      let reads = 0
+      const { describe: read } = store
+      Object.assign(store, {
+        describe: (id: RunId) =>
+          Effect.andThen(
+            Effect.sync(() => (reads += 1)),
+            read(id)
+          )
+      })
+      const seen: Array<string> = []
+      for (let next: string | undefined = "", pages = 0; next !== undefined && pages < 10; pages++) {
+        const { body } = yield* one.get(`${path}?limit=7${next === "" ? "" : `&after=${next}`}`)
+        seen.push(...body.runs.map(({ runId }: { readonly runId: string }) => runId))
+        next = body.next
+        assert.isAtMost(reads, 7)
+        reads = 0
+      }
+      assert.deepStrictEqual(seen, [...ids, recorded])
+      const bad = yield* one.get(`${path}?after=starting.x`)
+      assert.strictEqual(bad.body.error.reason, "CursorInvalid")
+    })
+  )
+
   it.live("submits a run once for a key, with an ID that the server of a host accepts", () =>
     Effect.gen(function* () {
       const { one, queue } = yield* world

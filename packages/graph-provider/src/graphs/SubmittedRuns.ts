@@ -26,6 +26,8 @@ export interface SubmittedRun {
   readonly model: string
   /** URL of the repository that the run works in. */
   readonly repository?: string | undefined
+  /** Time in UTC, such as `2026-01-31T23:59:59.000Z`. Lists begin with the newest run. */
+  readonly submittedAt?: string | undefined
   /** Absent: the run waits for a host, or is under way. */
   readonly end?: SubmittedEnd | undefined
 }

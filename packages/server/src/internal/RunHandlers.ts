@@ -7,7 +7,11 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { type RunRecord } from "@cogni/sandbox-core/RunRecord"
-import { type SubmittedRun, SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
+import {
+  type SubmittedRun,
+  SubmittedRuns,
+  type SubmittedRunsUnavailable
+} from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Option, Schema } from "effect"
@@ -15,20 +19,23 @@ import { HttpBody, HttpServerRequest } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
 import { type ListQuery, listQuery } from "./RunsApi.ts"
-import { type RosterRun, RunRoster } from "./RunRoster.ts"
+import { RunRoster } from "./RunRoster.ts"
 import * as RunView from "./RunView.ts"
 import * as SharedReadings from "./SharedReadings.ts"
+import * as UnrecordedRuns from "./UnrecordedRuns.ts"
 
 const listedDefault = 20
 
 const isRunId = Schema.is(RunId)
 
-/** A run that has no record yet. */
-type Unrecorded = Pick<RosterRun, "graphId" | "grantId" | "model" | "repository" | "runId"> &
-  Pick<SubmittedRun, "end">
-
 /** Returns the view of a run that has no record: it starts, or its queue ended it before a host had it. */
-const unrecordedView = ({ end, graphId, model, repository, runId }: Unrecorded): RunView.RunView => ({
+const unrecordedView = ({
+  end,
+  graphId,
+  model,
+  repository,
+  runId
+}: UnrecordedRuns.Unrecorded): RunView.RunView => ({
   runId,
   status: end?.state ?? "starting",
   graphId,
@@ -101,7 +108,8 @@ const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId
   const { account: _, ...equal } = same
   const statuses = yield* statusesOf(status)
   const place = after === undefined ? undefined : RunSearch.parseCursor(after)
-  if (after !== undefined && place === undefined)
+  const starting = after === undefined ? undefined : UnrecordedRuns.parseCursor(after)
+  if (after !== undefined && place === undefined && starting === undefined)
     return yield* Effect.fail(
       Problem.make(
         "invalid_request",
@@ -121,34 +129,8 @@ const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId
     ...(minCostUsd === undefined ? {} : { costUsdMin: minCostUsd }),
     ...(maxCostUsd === undefined ? {} : { costUsdMax: maxCostUsd })
   }
-  return { filter, place, statuses, limit: limit ?? listedDefault }
+  return { filter, place, starting, statuses, limit: limit ?? listedDefault }
 })
-
-/** Returns whether a run that is starting fits a query. It has no time, no cost and no reason yet. */
-const isAsked = (run: Unrecorded, query: ListQuery): boolean =>
-  (query.status === undefined || query.status.split(",").includes("starting")) &&
-  (query.graph === undefined || query.graph === run.graphId) &&
-  (query.model === undefined || query.model === run.model) &&
-  (query.grant === undefined || query.grant === run.grantId) &&
-  (query.repository === undefined || query.repository === run.repository) &&
-  [query.reason, query.agent, query.session, query.from, query.to].every((one) => one === undefined) &&
-  query.minCostUsd === undefined &&
-  query.maxCostUsd === undefined
-
-/** The runs that have no record yet. Asks once for all that are running, and again only for the others. */
-const withoutRecord = Effect.fnUntraced(function* (
-  store: RunStore["Service"],
-  begun: ReadonlyArray<Unrecorded>,
-  billingAccountId: string
-) {
-  if (begun.length === 0) return []
-  const { records } = yield* store.search({ filter: { billingAccountId, states: ["running"] } })
-  const running = new Set(records.map(({ runId }) => runId))
-  return yield* Effect.filter(
-    begun.filter(({ runId }) => !running.has(runId)),
-    ({ runId }) => Effect.map(store.describe(runId), (found) => found === undefined)
-  )
-}, Effect.catch(Problem.storeUnavailable))
 
 /** `traceUrl` is the address of a viewer of traces, with `{traceId}` in the place of the ID. */
 export const make = Effect.fnUntraced(function* (traceUrl?: string) {
@@ -171,17 +153,17 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
             )
           )
 
+  const waiting = SharedReadings.make<ReadonlyArray<SubmittedRun>, SubmittedRunsUnavailable>()
+
   /** Submitted runs that have not ended. A list without them is better than none. */
   const waitingOf = (billingAccountId: string) =>
     Option.isNone(queue)
       ? Effect.succeed([])
-      : queue.value
-          .underWay(billingAccountId)
-          .pipe(
-            Effect.catch(({ message }) =>
-              Effect.as(Effect.logWarning(`runs that wait for a host are not listed. ${message}`), [])
-            )
+      : waiting(billingAccountId, queue.value.underWay(billingAccountId)).pipe(
+          Effect.catch(({ message }) =>
+            Effect.as(Effect.logWarning(`runs that wait for a host are not listed. ${message}`), [])
           )
+        )
 
   /** The cost of a run. A view without it is better than none. */
   const costsOf = (runIds: ReadonlyArray<RunId>) =>
@@ -207,8 +189,8 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     const here = (yield* roster.list).filter((run) => run.billingAccountId === billingAccountId)
     const ids = new Set(here.map(({ runId }) => runId))
     const waiting = (yield* waitingOf(billingAccountId)).filter(({ runId }) => !ids.has(runId))
-    const all: ReadonlyArray<Unrecorded> = [...here, ...waiting]
-    return all.filter((run) => isAsked(run, query))
+    const all: ReadonlyArray<UnrecordedRuns.Unrecorded> = [...here, ...waiting]
+    return all.filter((run) => UnrecordedRuns.isAsked(run, query))
   })
 
   /** Reads what a record is shown as, with the cost of its run. */
@@ -291,12 +273,18 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
       yield* checkNames
-      const { filter, limit, place, statuses } = yield* searchOf(query, billingAccountId)
+      const { filter, limit, place, starting, statuses } = yield* searchOf(query, billingAccountId)
       if (query.account !== undefined && query.account !== billingAccountId) return { runs: [] }
       const begun = place === undefined ? yield* begunOf(billingAccountId, query) : []
-      const unrecorded = yield* withoutRecord(store, begun, billingAccountId)
-      // One place is left for a recorded run, from which the next page continues.
-      const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(unrecordedView)
+      const unrecorded = yield* UnrecordedRuns.first(
+        UnrecordedRuns.after(starting, begun),
+        billingAccountId,
+        limit
+      ).pipe(Effect.provideService(RunStore, store))
+      const first = unrecorded.map(unrecordedView)
+      const last = unrecorded.at(-1)
+      if (last !== undefined && first.length === limit)
+        return { runs: first, next: UnrecordedRuns.formatCursor(last) }
       const isOnlyStarting = statuses !== undefined && filter.states?.length === 0
       const { next, records } = isOnlyStarting
         ? { records: [], next: undefined }

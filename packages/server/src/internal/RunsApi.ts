@@ -143,7 +143,8 @@ export class Runs extends HttpApiGroup.make("runs")
         summary: "List the runs of the grant's account, newest first",
         description:
           "A run in a list has no limits, peaks, budget, suspicions or posture. `next` continues the list. A run that " +
-          "starts meanwhile is in no later page, and no other run is skipped or repeated."
+          "starts meanwhile is in no later page, and no other run is skipped or repeated. Runs without a record, which " +
+          "start or wait for a host, come first. One that gets its record meanwhile is repeated."
       })
     ),
     HttpApiEndpoint.get("get", "/runs/:id", {

@@ -143,7 +143,8 @@ export const make = (
         let read = 0
         for await (const info of workflow.list({ query, pageSize: 100 })) {
           const run = runOf(info)
-          if (run?.billingAccountId === billingAccountId) found.push(run)
+          if (run?.billingAccountId === billingAccountId)
+            found.push({ ...run, submittedAt: info.startTime.toISOString() })
           if (++read === listedMax) break
         }
         return found
