@@ -85,7 +85,8 @@ export const server = (
       )
       const probes = Layer.effect(
         Probes,
-        Effect.map(DurableRuns.DurableRuns, ({ find }) => [{ name: "temporal", check: find("health-check") }])
+        // With a name that no run can have: it is looked up as often as the health is asked for.
+        Effect.map(DurableRuns.DurableRuns, ({ find }) => [{ name: "temporal", check: find("health_check") }])
       )
       const options = {
         hostNames,

@@ -64,15 +64,30 @@ const refusedAs =
   ({ _tag: reason, message: detail }: { readonly _tag: string; readonly message: string }) =>
     new GraphRefused({ error, reason, detail })
 
-/** Why Temporal did not take a run. */
-const ofTemporal = ({ isRetryable, message, reason }: TemporalFailed): GraphRefused =>
-  new GraphRefused({
-    error:
-      reason === "RunIdInUse" ? "aborted" : reason === "RequestTooLarge" ? "invalid_request" : "internal",
-    reason: isRetryable ? "TemporalUnreachable" : reason,
-    detail: message,
-    ...(isRetryable ? { retrySeconds: 5 } : {})
-  })
+/** Why Temporal did not take a run. Its own words are for operators, and callers can be tenants. */
+const ofTemporal = ({ isRetryable, message, reason }: TemporalFailed, runId: RunId): GraphRefused => {
+  if (isRetryable)
+    return new GraphRefused({
+      error: "internal",
+      reason: "TemporalUnreachable",
+      detail: "the queue of durable runs does not answer. Try again in a moment",
+      retrySeconds: 5
+    })
+  switch (reason) {
+    case "RunIdInUse":
+      return refusedAs("aborted")(new RunIdInUse({ runId }))
+    case "RequestTooLarge":
+      return new GraphRefused({ error: "invalid_request", reason, detail: message })
+    default:
+      return new GraphRefused({
+        error: "internal",
+        reason,
+        detail: "the queue of durable runs refused the run. The operator of this server must correct that"
+      })
+  }
+}
+
+const outcomeUnknown = "the queue of durable runs does not tell how the run ended. See the record of the run"
 
 const unavailable = ({ detail, remedy }: TemporalFailed) => new SubmittedRunsUnavailable({ detail, remedy })
 
@@ -128,9 +143,12 @@ const makeSubmit = Effect.fnUntraced(function* (options: DurableGraphOptions) {
     const run = yield* admit(request, context)
     const { caller, model } = request
     const { billingAccountId } = caller
-    yield* runs
-      .submit(run, { billingAccountId, model })
-      .pipe(Effect.andThen(Effect.sync(created)), Effect.mapError(ofTemporal), Effect.uninterruptible)
+    yield* runs.submit(run, { billingAccountId, model }).pipe(
+      Effect.andThen(Effect.sync(created)),
+      Effect.tapError(({ message }) => Effect.logWarning(`${run.runId} was not submitted. ${message}`)),
+      Effect.mapError((error) => ofTemporal(error, run.runId)),
+      Effect.uninterruptible
+    )
   })
   return { admit, submit }
 })
@@ -165,9 +183,13 @@ const makeProvider = Effect.fnUntraced(function* (
     },
     (effect, request, context, { text }) =>
       effect.pipe(
-        Effect.catch(({ message, reason }) =>
-          Effect.succeed(RunEnd.unknown(request, context, { error: "internal", reason, message }, text))
-        )
+        Effect.tapError(({ message }) =>
+          Effect.logWarning(`the end of ${context.runId} is not known. ${message}`)
+        ),
+        Effect.catch(({ reason }) => {
+          const failure = { error: "internal", reason, message: outcomeUnknown } as const
+          return Effect.succeed(RunEnd.unknown(request, context, failure, text))
+        })
       )
   )
 
