@@ -144,7 +144,8 @@ describe("a reader of a recording", () => {
     { isLostAfter = entries.length }: { readonly isLostAfter?: number } = {}
   ) {
     const limits = ServerLimits.make({ streamIdleSecondsMax: 60, followSecondsMax: 600 })
-    const lookUp = () => Effect.succeed({ runId, here: undefined, record: undefined, submitted: undefined })
+    const lookUp = () =>
+      Effect.succeed({ runId, here: undefined, record: undefined, submitted: undefined, isForeign: false })
     const handle = RecordingHandler.make(limits, { lookUp }, yield* Readers.make(limits))
     const journal = {
       write: () => Effect.void,

@@ -161,9 +161,11 @@ describe("a server with a queue", () => {
       })
       const seen: Array<string> = []
       for (let next: string | undefined = "", pages = 0; next !== undefined && pages < 10; pages++) {
-        const { body } = yield* one.get(`${path}?limit=7${next === "" ? "" : `&after=${next}`}`)
-        seen.push(...body.runs.map(({ runId }: { readonly runId: string }) => runId))
-        next = body.next
+        const query = next === "" ? "" : `&after=${next}`
+        const page: { readonly runs: ReadonlyArray<{ readonly runId: string }>; readonly next?: string } =
+          (yield* one.get(`${path}?limit=7${query}`)).body
+        seen.push(...page.runs.map(({ runId }) => runId))
+        next = page.next
         assert.isAtMost(reads, 7)
         reads = 0
       }

@@ -278,7 +278,7 @@ describe("DurableGraphProvider", () => {
         const run = yield* executor.run(request, context)
         const final = yield* run.final
         assert.strictEqual(final.reason, expected)
-        // What the operator of Temporal must do is not for the caller.
+        // The caller is not the operator of Temporal.
         assert.notInclude(final.message, "Temporal is away")
         assert.include(final.message, says)
       }

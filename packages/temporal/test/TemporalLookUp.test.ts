@@ -1,12 +1,13 @@
-/** What is looked up in Temporal and cancelled there, with a client of Temporal that answers what the test says. */
+/** Lookups and cancellations in Temporal, with a client that answers as a test says. */
 import { WorkflowNotFoundError } from "@temporalio/client"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import * as TemporalLookUp from "../src/internal/TemporalLookUp.ts"
 import { defaults } from "../src/TemporalServer.ts"
 
-const runId = "run-durable-1"
+const runId = RunId.make("run-durable-1")
 
 /** A workflow as a client describes it. */
 const workflow = (over: {

@@ -1,6 +1,6 @@
 /**
- * Looks up durable runs in Temporal, and cancels them. What they ask for is in the memo of their workflow, and their end
- * in its result. Other programs may have workflows in the namespace: only those of our type are seen or cancelled.
+ * Looks up durable runs in Temporal, and cancels them. The memo of a workflow has the request of its run, and its result
+ * has the end. Other programs may have workflows in the namespace: only those of our type are seen or cancelled.
  */
 import { type WorkflowClient, type WorkflowExecutionInfo, WorkflowNotFoundError } from "@temporalio/client"
 import { defineSearchAttributeKey } from "@temporalio/common"
@@ -117,7 +117,7 @@ export const make = (
         async () => {
           const described = await describe(workflow, runId)
           if (described?.type !== workflowType || !mayBeOf(described, billingAccountId)) return false
-          // The ID may be that of another workflow by now.
+          // Only this execution: another one may get the ID.
           await workflow.getHandle(runId, described.runId).cancel()
           return true
         },
