@@ -5,9 +5,19 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted, type Scope } from "effect"
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync
+} from "node:fs"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
@@ -76,6 +86,18 @@ const statusOf = Effect.fnUntraced(function* (connection: SharedRuns.Connection,
 
 const call = (socket: string, bytes = post()) =>
   Effect.scoped(Effect.flatMap(connect(socket), (connection) => statusOf(connection, bytes)))
+
+/** Returns the process that carries the commands of the host to an nginx. */
+const controlProcess = (directory: string) => {
+  const [id] = SharedRuns.containersIn(directory)
+  const processes = docker("top", id!, "-eo", "pid,comm").split("\n")
+  return Number(
+    processes
+      .find((line) => line.includes("socat"))!
+      .trim()
+      .split(/\s+/u)[0]
+  )
+}
 
 const bearer = (token: string) => `Authorization: Bearer ${token}`
 const tokenOf = ({ endpoint }: SharedRuns.SharedRun) => Redacted.value(endpoint.token!)
@@ -182,6 +204,44 @@ describe("SharedNginxLlmProxy, on Docker", () => {
           assert.strictEqual((yield* upstream.received).length, 2)
         })
       )
+  )
+
+  it.live("refuses the calls of a removed run whose socket cannot be removed", () =>
+    together({}, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        const kept = yield* connect(run.socket)
+        assert.strictEqual(yield* statusOf(kept, post([], { target: "/x" })), 403)
+        const place = dirname(run.socket)
+        renameSync(place, `${place}.moved`)
+        writeFileSync(place, "")
+        yield* run.close
+        assert.include([0, 401], yield* statusOf(kept, post([], { target: "/x" })))
+        assert.strictEqual((yield* upstream.received).length, 0)
+      })
+    )
+  )
+
+  it.live("ends an nginx that does not hear that a run is removed", () =>
+    together({}, ({ directory, open, upstream }) =>
+      Effect.gen(function* () {
+        const removed = yield* open("acct-a")
+        const other = yield* open("acct-b")
+        const kept = yield* connect(removed.socket)
+        assert.strictEqual(yield* statusOf(kept, post([], { target: "/x" })), 403)
+        process.kill(controlProcess(directory), "SIGSTOP")
+        yield* removed.close
+        const error = yield* Effect.flip(other.endpoint.failure).pipe(Effect.timeout("1 minute"))
+        assert.include(error.message, "may still serve a removed run")
+        yield* Await.until(
+          "the end of the container",
+          Effect.sync(() => SharedRuns.containersIn(directory).length === 0)
+        )
+        assert.strictEqual(yield* statusOf(kept), 0)
+        assert.strictEqual((yield* upstream.received).length, 0)
+        assert.strictEqual(yield* call((yield* open("acct-c")).socket), 200)
+      })
+    )
   )
 
   it.live("never gives a socket to another run, and starts another nginx when all were used", () =>
@@ -327,11 +387,7 @@ describe("SharedNginxLlmProxy, on Docker", () => {
     together({}, ({ directory, open }) =>
       Effect.gen(function* () {
         const run = yield* open("acct-a")
-        const [id] = SharedRuns.containersIn(directory)
-        const socat = docker("top", id!, "-eo", "pid,comm")
-          .split("\n")
-          .find((line) => line.includes("socat"))!
-        process.kill(Number(socat.trim().split(/\s+/u)[0]), "SIGKILL")
+        process.kill(controlProcess(directory), "SIGKILL")
         const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("5 minutes"))
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.notInclude(String(error), SharedRuns.key)

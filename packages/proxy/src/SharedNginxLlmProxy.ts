@@ -324,6 +324,7 @@ const openRun = Effect.fnUntraced(function* ({
   const carried = yield* HostDirectoryCarrier.make.acquire(own, socketMount)
   const socket = path.join(carried.directory, path.basename(NginxConfig.paths.listen))
   const relayScope = yield* Scope.make()
+  let isAdded = false
 
   const opening = Effect.gen(function* () {
     yield* nginx.ready
@@ -332,6 +333,7 @@ const openRun = Effect.fnUntraced(function* ({
     const relay = yield* thread === undefined
       ? Effect.succeed(undefined)
       : Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
+    isAdded = true
     yield* nginx.command(
       "add",
       ...[number, isByToken ? "-" : number, runId, expirySeconds].map(String),
@@ -345,19 +347,39 @@ const openRun = Effect.fnUntraced(function* ({
   const opened = yield* Deferred.make<Effect.Success<typeof opening>, LlmProxyError>()
   const ended = yield* Deferred.make<never, LlmProxyError>()
 
-  /** Refuses further calls of the run, cuts those in progress, and waits until they are in the log. Idempotent. */
-  const remove = Effect.gen(function* () {
-    yield* HostDisk.use(failure, () => fs.rm(socket, { force: true }))
-    yield* nginx.command("remove", String(number))
-    yield* Scope.close(relayScope, Exit.void)
-    yield* Effect.repeat(nginx.command("calls", String(number)), {
-      until: (calls) => calls === 0,
-      schedule: Schedule.spaced(settleStep),
-      times: settleStepsMax
-    })
-  }).pipe(
-    Effect.ignore,
-    Effect.ensuring(Scope.close(relayScope, Exit.void)),
+  /** Refuses further calls of the run, and cuts those in progress. Idempotent. */
+  const refuse = Effect.suspend(() => (isAdded ? nginx.command("remove", String(number)) : Effect.void)).pipe(
+    // An nginx that has ended refuses every call.
+    Effect.catch((error) =>
+      nginx.hasEnded()
+        ? Effect.void
+        : Effect.andThen(
+            Effect.logError(`the run ${runId} could not be removed from the shared nginx, which ends`, error),
+            nginx.abort(error)
+          )
+    )
+  )
+  /** The same, and waits until the calls are in the log. Each step is taken whatever becomes of the others. */
+  const remove = Effect.all(
+    [
+      refuse,
+      Scope.close(relayScope, Exit.void),
+      Effect.ignore(HostDisk.use(failure, () => fs.rm(socket, { force: true })))
+    ],
+    { concurrency: "unbounded", discard: true }
+  ).pipe(
+    Effect.andThen(
+      Effect.ignore(
+        Effect.repeat(
+          Effect.suspend(() => (isAdded ? nginx.command("calls", String(number)) : Effect.succeed(0))),
+          {
+            until: (calls) => calls === 0,
+            schedule: Schedule.spaced(settleStep),
+            times: settleStepsMax
+          }
+        )
+      )
+    ),
     Effect.ensuring(
       Effect.ignore(
         HostDisk.use(failure, async () => {

@@ -58,6 +58,8 @@ export interface SharedNginx {
   readonly command: (...words: ReadonlyArray<string>) => Effect.Effect<number, LlmProxyError>
   /** Thread between nginx and an upstream that the host reaches. */
   readonly relay: Effect.Effect<RelayThread.RelayThread | undefined, LlmProxyError>
+  /** Ends it and all calls at once, because it may serve a run that has been removed. */
+  readonly abort: (cause: LlmProxyError) => Effect.Effect<void>
   /** Lets it end. No run uses it any more. */
   readonly retire: Effect.Effect<void>
 }
@@ -236,6 +238,10 @@ export const make = Effect.fnUntraced(function* (
         })
       ),
     relay: Effect.raceFirst(Deferred.await(relay), failure),
+    abort: ({ message }) =>
+      Effect.asVoid(
+        Deferred.fail(ended, failed(`was ended, because it may still serve a removed run: ${message}`))
+      ),
     retire: Effect.asVoid(unused.open)
   }
 })

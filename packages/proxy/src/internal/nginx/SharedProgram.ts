@@ -182,10 +182,10 @@ end
 -- Sockets and tokens of removed runs stay known, so that none can be used again.
 local removed = { is_removed = true, calls = 0 }
 
+-- A run that was never added, because its command was refused, counts as removed.
 function commands.remove(words)
   local run = runs[words[1]]
-  if run == nil then return "unknown" end
-  if run.is_removed then return end
+  if run == nil or run.is_removed then return end
   run.is_removed, run.headers = true, {}
   if run.slot == "-" then tokens[run.id] = removed else slots[run.slot] = removed end
   if run.calls == 0 then runs[run.place] = removed end
