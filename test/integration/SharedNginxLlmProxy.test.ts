@@ -4,7 +4,7 @@
  * `HostileRequests` sends it what a hostile agent sends. Here, several runs share it.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted, type Scope } from "effect"
+import { Effect, Fiber, Layer, Redacted, type Scope } from "effect"
 import {
   existsSync,
   mkdirSync,
@@ -243,6 +243,29 @@ describe("SharedNginxLlmProxy, on Docker", () => {
       })
     )
   )
+
+  it.live("refuses the calls of a removed run before it waits for those that hang", () => {
+    const hanging = Array.from({ length: 20 }, () => ({ _tag: "Hang" }) as const)
+    return together(
+      { script: [hanging[0]!, ...hanging.slice(1), { _tag: "Answer" }] },
+      ({ open, upstream }) =>
+        Effect.gen(function* () {
+          const run = yield* open("acct-a")
+          for (const _ of hanging) (yield* connect(run.socket)).send(post())
+          yield* Await.until(
+            "the hanging calls",
+            Effect.map(upstream.received, ({ length }) => length === hanging.length)
+          )
+          const kept = yield* Effect.forEach(Array.from({ length: 40 }), () => connect(run.socket))
+          const closing = yield* Effect.forkScoped(run.close)
+          const statuses = yield* Effect.forEach(kept, (connection) => statusOf(connection))
+          yield* Fiber.join(closing)
+          // Those that arrived before the command may pass.
+          assert.isAtMost(statuses.filter((status) => status === 200).length, 5)
+          assert.include([0, 401], statuses.at(-1))
+        })
+    )
+  })
 
   it.live("never gives a socket to another run, and starts another nginx when all were used", () =>
     together({ socketsMax: 2 }, ({ directory, open, upstream }) =>

@@ -38,6 +38,7 @@ import * as HostDisk from "./internal/HostDisk.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
+import type * as RelayThread from "./internal/nginx/RelayThread.ts"
 import * as RunToken from "./internal/nginx/RunToken.ts"
 import * as SharedNginx from "./internal/nginx/SharedNginx.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
@@ -325,14 +326,15 @@ const openRun = Effect.fnUntraced(function* ({
   const socket = path.join(carried.directory, path.basename(NginxConfig.paths.listen))
   const relayScope = yield* Scope.make()
   let isAdded = false
+  let relay: RelayThread.RunRelay | undefined
+  let finalCounts: RelayThread.RelayCounts | undefined
 
   const opening = Effect.gen(function* () {
     yield* nginx.ready
     const thread = yield* nginx.relay
     yield* HostDisk.use(failure, () => makeLog(audit, paths.log(number)))
-    const relay = yield* thread === undefined
-      ? Effect.succeed(undefined)
-      : Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
+    if (thread !== undefined)
+      relay = yield* Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
     isAdded = true
     yield* nginx.command(
       "add",
@@ -342,9 +344,8 @@ const openRun = Effect.fnUntraced(function* ({
       ...values.map((value) => (value === "" ? "-" : Buffer.from(value).toString("base64")))
     )
     yield* HostDisk.use(failure, () => link(isByToken ? paths.tokenSocket : paths.socket(number), socket))
-    return relay
   })
-  const opened = yield* Deferred.make<Effect.Success<typeof opening>, LlmProxyError>()
+  const opened = yield* Deferred.make<void, LlmProxyError>()
   const ended = yield* Deferred.make<never, LlmProxyError>()
 
   /** Refuses further calls of the run, and cuts those in progress. Idempotent. */
@@ -359,13 +360,15 @@ const openRun = Effect.fnUntraced(function* ({
           )
     )
   )
-  /** The same, and waits until the calls are in the log. Each step is taken whatever becomes of the others. */
+  const counts = Effect.suspend(() => (relay === undefined ? Effect.succeed(undefined) : relay.counts))
+  /** Closes the relay, which forgets its counts. */
+  const cut = Effect.gen(function* () {
+    finalCounts ??= yield* counts
+    yield* Scope.close(relayScope, Exit.void)
+  })
+  /** Removes the run, and waits until its calls are in the log. Each step is taken whatever becomes of the others. */
   const remove = Effect.all(
-    [
-      refuse,
-      Scope.close(relayScope, Exit.void),
-      Effect.ignore(HostDisk.use(failure, () => fs.rm(socket, { force: true })))
-    ],
+    [refuse, cut, Effect.ignore(HostDisk.use(failure, () => fs.rm(socket, { force: true })))],
     { concurrency: "unbounded", discard: true }
   ).pipe(
     Effect.andThen(
@@ -394,31 +397,24 @@ const openRun = Effect.fnUntraced(function* ({
     Effect.ignore,
     Effect.forkScoped
   )
-  const counts = Effect.flatMap(Deferred.await(opened), (relay) =>
-    relay === undefined ? Effect.succeed(undefined) : relay.counts
-  )
   // nginx logs a call a moment after its end. Each forwarded call is one connection to the relay.
   const settledLog = Effect.gen(function* () {
-    const counted = (yield* Deferred.isDone(opened)) ? yield* Effect.option(counts) : undefined
-    const accepted = counted?._tag === "Some" ? counted.value?.accepted : 0
-    if (accepted === undefined) yield* Effect.sleep(settleStep)
+    const { accepted } = finalCounts ?? (yield* counts) ?? { accepted: 0 }
+    if (relay === undefined && (yield* Deferred.isDone(opened))) yield* Effect.sleep(settleStep)
     return yield* Effect.repeat(log.read, {
-      until: ({ passedOn }) => passedOn >= (accepted ?? 0),
+      until: ({ passedOn }) => passedOn >= accepted,
       schedule: Schedule.spaced(settleStep),
       times: settleStepsMax
     })
   })
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
-      const isOpened = yield* Deferred.isDone(opened)
       yield* Fiber.interrupt(fiber)
-      if (isOpened) {
-        const counted = yield* Effect.option(counts)
-        const lastFailure = counted._tag === "Some" ? counted.value?.lastFailure : undefined
-        if (lastFailure !== undefined) yield* Effect.logWarning(`the upstream failed: ${lastFailure}`)
-        yield* Effect.ignore(settledLog)
-      }
+      // Nothing is waited for before the run's calls are refused.
       yield* remove
+      if (finalCounts?.lastFailure !== undefined)
+        yield* Effect.logWarning(`the upstream failed: ${finalCounts.lastFailure}`)
+      if (yield* Deferred.isDone(opened)) yield* Effect.ignore(settledLog)
     })
   )
   // A run whose call might not be logged is removed before its failure is reported.
@@ -436,7 +432,7 @@ const openRun = Effect.fnUntraced(function* ({
     carried,
     settledLog,
     token: isByToken ? RunToken.sign(shared.tokenSecret, runId, expirySeconds) : undefined,
-    ready: Effect.asVoid(Effect.raceFirst(Deferred.await(opened), Deferred.await(ended))),
+    ready: Effect.raceFirst(Deferred.await(opened), Deferred.await(ended)),
     failure: Deferred.await(ended)
   }
 })

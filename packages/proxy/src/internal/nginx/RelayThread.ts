@@ -33,7 +33,7 @@ export interface RelayAsk {
 }
 
 /** Counts of a relay so far. */
-interface RelayCounts {
+export interface RelayCounts {
   /** Number of connections, including refused ones. */
   readonly accepted: number
   /** Why the last failed connection failed. */
