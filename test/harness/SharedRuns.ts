@@ -104,9 +104,9 @@ export const make = Effect.fnUntraced(function* ({
   }).pipe(Effect.provide(UsageObserver.layerNone))
 
   /** Starts a run for an account, and waits until it is ready. */
-  const open = Effect.fnUntraced(function* (account: string, runtimeSecondsMax = 120) {
+  const open = Effect.fnUntraced(function* (account: string, runtimeSecondsMax = 120, named?: RunId.RunId) {
     const own = yield* Scope.fork(scope)
-    const runId = yield* RunId.generate
+    const runId = named ?? (yield* RunId.generate)
     const request = LlmProxyContract.requestOf(runId, { runtimeSecondsMax })
     const endpoint = yield* proxy
       .acquire({ ...request, llm: { ...request.llm, identity: { billingAccountId: account, attempt: 0 } } })

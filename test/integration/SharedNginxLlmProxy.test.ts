@@ -165,7 +165,7 @@ describe("SharedNginxLlmProxy, on Docker", () => {
   it.live(
     "refuses the calls of a removed run at once, and cuts its calls in progress, but no other run's",
     () =>
-      together({ script: [{ _tag: "Hang" }, { _tag: "SlowStream", events: 20, pauseMillis: 50 }] }, (runs) =>
+      together({ script: [{ _tag: "Hang" }, { _tag: "SlowStream", events: 100, pauseMillis: 50 }] }, (runs) =>
         Effect.gen(function* () {
           const { open, upstream } = runs
           const removed = yield* open("acct-a")
@@ -366,7 +366,7 @@ describe("SharedNginxLlmProxy, on Docker", () => {
         yield* Await.until(
           "the end of connections above the limit",
           Effect.sync(() => flood.filter(({ isClosed }) => isClosed()).length >= 600 - 16)
-        )
+        ).pipe(Effect.timeout("10 seconds"))
         assert.strictEqual(yield* call(other.socket), 200)
         assert.isAtMost(flood.filter(({ isClosed }) => !isClosed()).length, 16)
       })
@@ -480,6 +480,8 @@ describe("SharedNginxLlmProxy with tokens, on Docker", () => {
           [`x-api-key: ${token}`, `x-api-key: ${tokenOf(other)}`],
           [`x-api-key: ${token}, ${tokenOf(other)}`],
           [...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`), bearer(token)],
+          [bearer(`${id}.${expiry}.${signature.slice(0, -1)}${signature.endsWith("A") ? "E" : "A"}`)],
+          [bearer(token), ...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`), `x-api-key: ${tokenOf(other)}`],
           [bearer(tokenOf(ended))],
           [bearer(tokenOf(short))]
         ]
@@ -501,10 +503,22 @@ describe("SharedNginxLlmProxy with tokens, on Docker", () => {
       together({ identity: "token" }, (others) =>
         Effect.gen(function* () {
           const run = yield* runs.open("acct-a")
-          const stranger = yield* others.open("acct-b")
+          // The same ID, so that only the secret tells the tokens apart.
+          const stranger = yield* others.open("acct-b", 120, run.runId)
           assert.strictEqual(yield* call(run.socket, post([bearer(tokenOf(stranger))])), 401)
         })
       )
+    )
+  )
+
+  it.live("a token opens no socket of a run", () =>
+    together({ identity: "token" }, ({ directory, open }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        const [name] = readdirSync(directory)
+        const status = yield* call(join(directory, name!, "sockets", "0.sock"), post([bearer(tokenOf(one))]))
+        assert.strictEqual(status, 401)
+      })
     )
   )
 
