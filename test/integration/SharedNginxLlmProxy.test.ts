@@ -267,6 +267,22 @@ describe("SharedNginxLlmProxy, on Docker", () => {
     )
   })
 
+  it.live("starts another nginx after the files of one have been removed", () =>
+    together({}, ({ directory, open }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        const [name] = readdirSync(directory)
+        rmSync(join(directory, name!, "sockets"), { recursive: true })
+        const error = yield* Effect.flip(open("acct-b"))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.include(error.message, join(directory, name!))
+        assert.include(error.message, "the next run gets a new one")
+        assert.strictEqual(yield* call((yield* open("acct-c")).socket), 200)
+        assert.strictEqual(yield* call(one.socket), 200)
+      })
+    )
+  )
+
   it.live("never gives a socket to another run, and starts another nginx when all were used", () =>
     together({ socketsMax: 2 }, ({ directory, open, upstream }) =>
       Effect.gen(function* () {
@@ -481,7 +497,11 @@ describe("SharedNginxLlmProxy with tokens, on Docker", () => {
           [`x-api-key: ${token}, ${tokenOf(other)}`],
           [...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`), bearer(token)],
           [bearer(`${id}.${expiry}.${signature.slice(0, -1)}${signature.endsWith("A") ? "E" : "A"}`)],
-          [bearer(token), ...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`), `x-api-key: ${tokenOf(other)}`],
+          [
+            bearer(token),
+            ...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`),
+            `x-api-key: ${tokenOf(other)}`
+          ],
           [bearer(tokenOf(ended))],
           [bearer(tokenOf(short))]
         ]

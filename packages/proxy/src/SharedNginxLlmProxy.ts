@@ -114,6 +114,8 @@ interface Shared {
 /** The place of a run in an nginx. No other run ever gets it. */
 interface Place {
   readonly shared: Shared
+  /** Gives no further run a place in this nginx. */
+  readonly forget: Effect.Effect<void>
   readonly number: number
 }
 
@@ -265,7 +267,11 @@ const makeLeases = Effect.fnUntraced(function* (
         current = yield* start
       }
       current!.leasesTotal += 1
-      return { shared: current!, number: current!.placesTotal++ } satisfies Place
+      const shared = current!
+      const forget = Effect.sync(() => {
+        if (shared === current) current = undefined
+      })
+      return { shared, number: shared.placesTotal++, forget } satisfies Place
     })
 
   const lease = (runtimeSecondsMax: number) =>
@@ -313,13 +319,19 @@ const openRun = Effect.fnUntraced(function* ({
   readonly request: LlmRequest
   readonly values: ReadonlyArray<string>
 }) {
-  const { number, shared } = place
+  const { forget, number, shared } = place
   const { nginx } = shared
   const { directory, runId, runtimeSecondsMax, socketMount } = request
   const paths = SharedNginx.paths(nginx.directory)
   const expirySeconds =
     Math.ceil((yield* Clock.currentTimeMillis) / 1000) + runtimeSecondsMax + expirySecondsMore
-  const own = directory ?? (yield* acquireOwn(paths.run(number)))
+  // An nginx whose files are gone serves its runs, but can get no more.
+  const orLost = Effect.catch((error: LlmProxyError) =>
+    Effect.flatMap(SharedNginx.lost(nginx.directory, isByToken ? undefined : number), (lost) =>
+      lost === undefined ? Effect.fail(error) : Effect.andThen(forget, Effect.fail(lost))
+    )
+  )
+  const own = directory ?? (yield* acquireOwn(paths.run(number)).pipe(orLost))
   const audit = yield* AuditDirectory.acquire(own)
   const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMaxDefault)
   const carried = yield* HostDirectoryCarrier.make.acquire(own, socketMount)
@@ -344,7 +356,7 @@ const openRun = Effect.fnUntraced(function* ({
       ...values.map((value) => (value === "" ? "-" : Buffer.from(value).toString("base64")))
     )
     yield* HostDisk.use(failure, () => link(isByToken ? paths.tokenSocket : paths.socket(number), socket))
-  })
+  }).pipe(orLost)
   const opened = yield* Deferred.make<void, LlmProxyError>()
   const ended = yield* Deferred.make<never, LlmProxyError>()
 

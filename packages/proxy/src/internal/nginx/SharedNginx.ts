@@ -103,6 +103,27 @@ export const paths = (directory: string) => ({
   run: (place: number) => path.join(directory, places.runs, String(place))
 })
 
+/** Returns an error if a file that a run needs has been removed. `slot` is the number of the run's socket. */
+export const lost = (directory: string, slot: number | undefined): Effect.Effect<ProxyFailed | undefined> =>
+  Effect.promise(async () => {
+    const found = paths(directory)
+    const needed = [
+      slot === undefined ? found.tokenSocket : found.socket(slot),
+      path.dirname(found.log(0)),
+      path.dirname(found.run(0))
+    ]
+    for (const file of needed) {
+      const cause = await fs.lstat(file).catch((error: NodeJS.ErrnoException) => error)
+      if ("code" in cause && cause.code === "ENOENT")
+        return new ProxyFailed({
+          detail: `${file} of the shared nginx has been removed`,
+          remedy:
+            "Run again: the next run gets a new one. Find out what removes files there, such as a cleaner"
+        })
+    }
+    return undefined
+  })
+
 const acquireDirectories = ({ owner, parent }: SharedNginxOptions) =>
   Effect.gen(function* () {
     const failure = "the directory of the shared nginx cannot be created"
