@@ -374,7 +374,7 @@ const between = (
 
 /** Directory of an nginx for many runs, on the file system of the runs' directories. */
 const sharedDirectory = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
-  WaitingRemains.acquire(StateDirectory.paths(stateDirectory).proxies).pipe(
+  WaitingRemains.acquire(StateDirectory.paths(stateDirectory).proxies, "proxies").pipe(
     Effect.mapError(({ detail, path, remedy }) => refusal("configuration", `${path} ${detail}`, remedy))
   )
 

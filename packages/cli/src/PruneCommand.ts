@@ -108,7 +108,7 @@ const remains = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   const { mirrors, packages, proxies, waiting } = StateDirectory.paths(settings.stateDirectory)
   const found = [
     ...(yield* WaitingRemains.orphans(waiting)),
-    ...(yield* WaitingRemains.orphans(proxies)),
+    ...(yield* WaitingRemains.orphans(proxies, "proxies")),
     ...(input.records ? yield* ChatRemains.audits(settings) : []),
     ...(input.sessions ? yield* ChatRemains.sessions(settings) : []),
     ...(input.cache && (yield* isThere(packages)) ? [packages] : [])

@@ -14,6 +14,7 @@ import {
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Await from "../../../test/harness/Await.ts"
+import { lifeSecondsMax } from "../../proxy/src/internal/nginx/SharedNginx.ts"
 import * as HostOwner from "../src/HostOwner.ts"
 import * as HostWorkspace from "../src/HostWorkspace.ts"
 import * as WaitingRemains from "../src/WaitingRemains.ts"
@@ -84,6 +85,25 @@ describe("WaitingDirectories", () => {
         HostWorkspace.layer({ waiting: directory })
       )
       assert.deepStrictEqual(readdirSync(directory), [])
+    })
+  )
+
+  it.effect("keeps those of a proxy whose owner is unknown for as long as a shared nginx can live", () =>
+    Effect.gen(function* () {
+      const directory = yield* place
+      const path = old(join(directory, crypto.randomUUID()))
+      const agedBy = (seconds: number) => {
+        const at = Date.now() / 1000 - seconds
+        utimesSync(path, at, at)
+        return WaitingRemains.orphans(directory, "proxies")
+      }
+      assert.deepStrictEqual(yield* agedBy(lifeSecondsMax + 60), [])
+      assert.deepStrictEqual(yield* WaitingRemains.orphans(directory), [path])
+      yield* WaitingRemains.reap(directory, "proxies")
+      assert.isTrue(existsSync(path))
+      yield* Effect.scoped(WaitingRemains.acquire(directory, "proxies"))
+      assert.isTrue(existsSync(path))
+      assert.deepStrictEqual(yield* agedBy(lifeSecondsMax + 3 * 24 * 3600), [path])
     })
   )
 
