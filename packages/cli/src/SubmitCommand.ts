@@ -23,6 +23,9 @@ import * as UserFiles from "./UserFiles.ts"
 
 export type SubmitInput = Flags.Typed<typeof TemporalFlags.submit> & { readonly prompt?: string | undefined }
 
+/** Time after which a run that nothing takes is reported. */
+const untakenSeconds = 10
+
 /** Largest file of a request. */
 const requestFileBytesMax = 1024 * 1024
 
@@ -37,10 +40,23 @@ export const submit = Effect.fnUntraced(function* (input: SubmitInput) {
   yield* runs.submit(run).pipe(Effect.mapError(TemporalPackage.refusalOf))
   if (!wait) return yield* output === "json" ? Output.json({ runId: run.runId }) : Output.lines([run.runId])
   yield* Output.note(`submitted ${run.runId}`)
+  yield* Effect.forkScoped(noteIfUntaken(runs.hasWorkers, server.taskQueue))
   const outcome = yield* runs.wait(run.runId).pipe(Effect.mapError(TemporalPackage.refusalOf))
   yield* (yield* Output.Output).exitWith(ExitCode.exitCode[exitOf(outcome)])
   yield* output === "json" ? Output.json(outcome) : Output.lines(render(outcome))
 }, Effect.scoped)
+
+/** Says once that nothing can take the run, if that is so after some time. */
+export const noteIfUntaken = Effect.fnUntraced(function* (
+  hasWorkers: Effect.Effect<boolean, unknown>,
+  taskQueue: string
+) {
+  yield* Effect.sleep(`${untakenSeconds} seconds`)
+  if (yield* Effect.orElseSucceed(hasWorkers, () => true)) return
+  yield* Output.note(
+    `no worker polls queue ${oneLine(taskQueue)}. Start one with cogni-sandbox worker, or correct --queue or --namespace`
+  )
+})
 
 /** Returns the run that the flags of `submit`, or of `schedule add`, ask for. */
 export const runOf = Effect.fnUntraced(function* (input: Omit<SubmitInput, "wait">) {

@@ -3,14 +3,15 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import type { DurableOutcome, AttemptReport } from "@cogni/sandbox-temporal/DurableRun"
 import type { RunScheduleState } from "@cogni/sandbox-temporal/RunSchedule"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import { render as renderSchedules } from "../src/ScheduleCommand.ts"
-import { exitOf, render } from "../src/SubmitCommand.ts"
+import { exitOf, noteIfUntaken, render } from "../src/SubmitCommand.ts"
 import * as TemporalPackage from "../src/TemporalPackage.ts"
 
 const cli = (argv: ReadonlyArray<string>, variables: Readonly<Record<string, string>> = {}) =>
@@ -130,6 +131,25 @@ describe("submit", () => {
       const long = yield* submit("Where?", "--run-id", "r".repeat(48))
       assert.strictEqual(long.code, 65)
       assert.include(long.stderr, "runId")
+    })
+  )
+
+  it.effect("says once that no worker polls the queue, if that is so after ten seconds", () =>
+    Effect.gen(function* () {
+      for (const [hasWorkers, expected] of [
+        [false, /^· no worker polls queue gpus\. .*--queue/u],
+        [true, /^$/u]
+      ] as const) {
+        const memory = Output.makeMemory()
+        const noting = yield* Effect.forkChild(
+          noteIfUntaken(Effect.succeed(hasWorkers), "gpus").pipe(Effect.provide(memory.layer))
+        )
+        yield* TestClock.adjust("9 seconds")
+        assert.strictEqual(memory.said.stderr, "")
+        yield* TestClock.adjust("1 second")
+        yield* Fiber.join(noting)
+        assert.match(memory.said.stderr, expected)
+      }
     })
   )
 

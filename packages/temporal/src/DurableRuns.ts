@@ -16,6 +16,8 @@ export class DurableRuns extends Context.Service<
     readonly submit: (run: DurableRun, owner?: RunOwner) => Effect.Effect<void, TemporalFailed>
     /** Waits for the end of a run. Interrupting it does not end the run. */
     readonly wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
+    /** Whether a worker takes runs of the queue now. Temporal notices the end of one after a minute. */
+    readonly hasWorkers: Effect.Effect<boolean, TemporalFailed>
     /** Asks for the end of a run. With an account, one of another account is not found. */
     readonly cancel: (runId: string, billingAccountId?: string) => Effect.Effect<void, TemporalFailed>
     /** Returns a run that was submitted with its owner, as long as Temporal retains it. */

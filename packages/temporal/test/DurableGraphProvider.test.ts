@@ -73,6 +73,7 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
             Deferred.succeed(end, outcome({ status: "stopped", reason: "Cancelled", message: "cancelled" }))
           )
         ),
+      hasWorkers: Effect.succeed(true),
       find: () => Effect.succeed(undefined),
       underWay: () => Effect.succeed([])
     })

@@ -24,6 +24,7 @@ import type { DurableOutcome, DurableRun, AttemptReport } from "../DurableRun.ts
 import type { HostActivities } from "./HostActivities.ts"
 import { pauseSeconds } from "./PlacementPause.ts"
 import { placementQueue } from "./Queues.ts"
+import { leftMillis } from "./RunDeadline.ts"
 import {
   type Checked,
   type Executed,
@@ -83,7 +84,7 @@ export async function sandboxAgentRun({ isSearchable, run }: WorkflowInput): Pro
     root.cancelRequested.catch(() => stopNow("Cancelled"))
     const clock = new CancellationScope()
     const timer = clock
-      .run(() => sleep(run.wallSecondsMax * 1000))
+      .run(() => sleep(leftMillis(run, workflowInfo().startTime, Date.now())))
       .then(
         () => stopNow("WallClockExceeded"),
         () => undefined

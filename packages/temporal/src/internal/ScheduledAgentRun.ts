@@ -17,6 +17,7 @@ import {
 import type { DurableOutcome, DurableRun } from "../DurableRun.ts"
 import type { RunSchedule } from "../RunSchedule.ts"
 import type { WorkflowInput } from "./WorkflowInput.ts"
+import { runSecondsMax } from "./RunDeadline.ts"
 import { runIdOf } from "./ScheduledRunId.ts"
 
 /** The input of the workflow. */
@@ -41,6 +42,7 @@ export async function scheduledAgentRun(input: ScheduledInput): Promise<DurableO
     return await executeChild<(input: WorkflowInput) => Promise<DurableOutcome>>("sandboxAgentRun", {
       workflowId: runId,
       args: [child],
+      workflowExecutionTimeout: `${runSecondsMax(run)} seconds`,
       workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
       // If this workflow is terminated, the sandbox must end in order.
       parentClosePolicy: ParentClosePolicy.REQUEST_CANCEL,

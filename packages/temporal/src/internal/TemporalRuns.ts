@@ -5,6 +5,7 @@ import {
   Client,
   Connection,
   isGrpcServiceError,
+  type WorkflowClient,
   type WorkflowClientInterceptor,
   WorkflowFailedError,
   WorkflowIdReusePolicy,
@@ -15,12 +16,15 @@ import {
   defineSearchAttributeKey,
   NamespaceNotFoundError,
   TerminatedFailure,
+  TimeoutFailure,
   WorkflowExecutionAlreadyStartedError
 } from "@temporalio/common"
-import { Effect, Schema } from "effect"
+import { Clock, Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as Answering from "./Answering.ts"
 import * as Connecting from "./Connecting.ts"
+import { livingMillis } from "./HostName.ts"
+import { runSecondsMax } from "./RunDeadline.ts"
 import * as SearchValue from "./SearchValue.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
 import { type Parent, withParent } from "./TraceHeader.ts"
@@ -29,6 +33,12 @@ import { type RunsOptions, searchAttributes, TemporalFailed, type TemporalServer
 
 /** Largest request as JSON. Temporal refuses values of more than 2 MiB. */
 const requestBytesMax = 1536 * 1024
+
+/** The kind of a queue, in Temporal's API. */
+const workflowQueue = 1
+
+/** Events of a workflow that no worker took: its start, its first task and its end. */
+const untakenEvents = 3
 
 /** Name of the workflow. */
 const workflowType = "sandboxAgentRun"
@@ -85,7 +95,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
       try: (signal) =>
         workflow
           .withAbortSignal(signal, () => workflow.getHandle(runId).result() as Promise<unknown>)
-          .catch(outcomeIn),
+          .catch((error: unknown) => (isTimedOut(error) ? timedOut(workflow, runId) : outcomeIn(error))),
       catch: (error) => waitFailed(runId, namespace, error)
     }).pipe(
       Effect.flatMap((outcome) =>
@@ -125,6 +135,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
             args: [input],
             workflowId: run.runId,
             taskQueue,
+            workflowExecutionTimeout: `${runSecondsMax(run)} seconds`,
             workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
             ...(owner === undefined ? {} : { memo: TemporalLookUp.memoOf(run, owner) }),
             ...(isSearchable ? { typedSearchAttributes: keysOf(attributesOf(run, owner)) } : {})
@@ -132,7 +143,27 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
         (error) => startFailed(run, options, error)
       ).pipe(Effect.ensuring(Effect.sync(() => parents.delete(run.runId))))
     }),
-    wait
+    wait,
+    hasWorkers: Answering.within(
+      workflow,
+      "describe the queue",
+      () =>
+        connection.workflowService.describeTaskQueue({
+          namespace,
+          taskQueue: { name: taskQueue },
+          taskQueueType: workflowQueue
+        }),
+      (error) => failed("describe the queue", namespace, error)
+    ).pipe(
+      Effect.flatMap(({ pollers }) =>
+        Effect.map(Clock.currentTimeMillis, (now) =>
+          pollers.some(
+            ({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1000 < livingMillis
+          )
+        )
+      ),
+      Effect.withSpan("DurableRuns.hasWorkers")
+    )
   }
 })
 
@@ -206,6 +237,30 @@ export const failed = (what: string, namespace: string, error: unknown) =>
         remedy: "Create it, or name another one with --namespace"
       })
     : TemporalFailed.of(what, error)
+
+/** Whether Temporal ended a workflow, because no worker of it has done so in time. */
+const isTimedOut = (error: unknown): boolean =>
+  error instanceof WorkflowFailedError && error.cause instanceof TimeoutFailure
+
+/** Returns the outcome of a run whose workflow Temporal ended. Its cost is unknown if a worker had begun it. */
+const timedOut = async (workflow: WorkflowClient, runId: string): Promise<DurableOutcome> => {
+  const { historyLength } = await workflow.getHandle(runId).describe()
+  const attempt = {
+    runId,
+    attempt: 0,
+    host: "unknown",
+    status: "unknown",
+    spend: { calls: 0, isFinal: false },
+    lastEventId: 0
+  }
+  return {
+    runId,
+    status: "stopped",
+    reason: "WallClockExceeded",
+    message: "the run exceeded its time limit (wallSecondsMax), and no worker was there to end it",
+    attempts: historyLength > untakenEvents ? [attempt] : []
+  }
+}
 
 /** Returns the outcome that a workflow failed with, or throws the error. */
 const outcomeIn = (error: unknown): unknown => {

@@ -18,6 +18,7 @@ import { Effect, Option, Result, Schema, Stream } from "effect"
 import { RunSchedule, type RunScheduleState } from "../RunSchedule.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
 import type { ScheduledInput } from "./ScheduledAgentRun.ts"
+import { firingSecondsMax } from "./RunDeadline.ts"
 import { runIdOf } from "./ScheduledRunId.ts"
 import { attributesMissing, attributesOf, connect, failed, isInvalid, keysOf } from "./TemporalRuns.ts"
 
@@ -139,7 +140,14 @@ const createOf = (schedule: RunSchedule, tag: string, { isSearchable, taskQueue 
         : { intervals: [{ every: times.everySeconds * 1000 }] }),
       jitter: jitterSecondsMax * 1000
     },
-    action: { type: "startWorkflow", workflowType, workflowId: name, taskQueue, args: [input] },
+    action: {
+      type: "startWorkflow",
+      workflowType,
+      workflowId: name,
+      taskQueue,
+      args: [input],
+      workflowExecutionTimeout: `${firingSecondsMax(schedule.run)} seconds`
+    },
     policies: { overlap: policies[overlap], catchupWindow: catchUpSecondsMax * 1000 },
     memo: { ...memo },
     // Also tells at once whether the namespace has them. A run that is started later could not.
