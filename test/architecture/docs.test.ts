@@ -114,6 +114,19 @@ describe("threat model", () => {
 })
 
 describe("README", () => {
+  it("names the commands for which ./dev cli starts no engine, as dev does", () => {
+    const [, body] = /^needs_no_engine\(\) \{\n([^]*?)^\}/mu.exec(SourceTree.read("dev")) ?? []
+    const [, list] = /^ +((?:[a-z]+ \| )+[a-z]+)\) ;;$/mu.exec(body ?? "") ?? []
+    const [, flag] = /^ +serve\) \[\[.*" (--[a-z]+) ".*\]\] ;;$/mu.exec(body ?? "") ?? []
+    const [, sentence] =
+      /`\.\/dev cli` first starts Docker[^]*?except for ([^.]*)\./u.exec(SourceTree.read("README.md")) ?? []
+    assert.deepStrictEqual(
+      [...(sentence ?? "").matchAll(/`([^`]+)`/gu)].map(([, name]) => name),
+      [...(list ?? "").split(" | "), `serve ${flag}`],
+      "list the same commands in README.md and in needs_no_engine of dev"
+    )
+  })
+
   it("its table of packages names what each imports, as the manifests do", () => {
     const prefix = "@cogni/sandbox-"
     const rows = [
