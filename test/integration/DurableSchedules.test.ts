@@ -70,11 +70,16 @@ describe("a schedule", () => {
       assert.deepInclude(yield* runs.wait(second!), { status: "stopped", reason: "Cancelled" })
       const { schedule, ...state } = yield* schedules.show("nightly")
       assert.deepInclude(state, { isPaused: true, note: "holiday", nextAt: [], times: "every 1 s" })
+      yield* schedules.pause("nightly")
+      assert.strictEqual((yield* schedules.show("nightly")).note, "holiday", "its note was lost")
       assert.deepStrictEqual(
         state.recent.map(({ runId }) => runId).filter((id) => id === first || id === second),
         [first!, second!]
       )
       assert.deepStrictEqual(schedule, scheduleOf("nightly"))
+      yield* schedules.resume("nightly")
+      yield* schedules.pause("nightly")
+      assert.notProperty(yield* schedules.show("nightly"), "note")
       yield* schedules.resume("nightly")
       const [, , third] = yield* started("nightly", 3)
       yield* schedules.remove("nightly")

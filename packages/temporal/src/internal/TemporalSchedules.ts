@@ -97,9 +97,12 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
       return state === undefined ? yield* outdated(name) : { ...state, schedule }
     }),
     pause: (name: string, note?: string) =>
-      change(name, "pause the schedule", (handle) => handle.pause(note === "" ? undefined : note)).pipe(
-        Effect.withSpan("RunSchedules.pause")
-      ),
+      Effect.flatMap(found(name), ({ description: { state }, handle }) =>
+        // The SDK would write a note of its own.
+        attempt(name, "pause the schedule", () =>
+          handle.pause(note || (state.paused && noteIn(state)) || noNote)
+        )
+      ).pipe(Effect.withSpan("RunSchedules.pause")),
     resume: (name: string) =>
       change(name, "resume the schedule", (handle) => handle.unpause()).pipe(
         Effect.withSpan("RunSchedules.resume")
@@ -169,13 +172,23 @@ const stateOf = ({
     ...its,
     isPaused: state.paused,
     // Temporal also notes why it was resumed.
-    ...(state.paused && state.note !== undefined && state.note !== "" ? { note: state.note } : {}),
+    ...(state.paused && noteIn(state) !== undefined ? { note: noteIn(state) } : {}),
     nextAt: state.paused ? [] : info.nextActionTimes,
     recent: info.recentActions.flatMap(({ action, takenAt }) => {
       const runId = runIdOf(scheduleId, tag, action.workflow.workflowId)
       return runId === undefined ? [] : [{ runId, startedAt: takenAt }]
     })
   }))
+
+/** Written instead of a note, because an empty one is replaced by that of the SDK. */
+const noNote = "Paused"
+
+/** Notes of a schedule that was paused without one: ours, and those of the SDK, of older versions and of Temporal. */
+const emptyNotes = /^$|^Paused$|^Paused via /u
+
+/** Returns why a schedule is paused, if that was said. */
+const noteIn = ({ note = "" }: ScheduleDescription["state"]): string | undefined =>
+  emptyNotes.test(note) ? undefined : note
 
 const notFound = (name: string) =>
   new TemporalFailed({
