@@ -92,7 +92,7 @@ export const server = (
         hostNames,
         trustedProxies,
         limits: ServeComposition.limitsOf(input),
-        model: ServeComposition.modelOf(settings, input),
+        model: ServeComposition.modelOf(settings, input) ?? DurableGraphProvider.hostModel,
         traceUrl: yield* ServeComposition.traceUrlOf(input),
         page: noPage ? undefined : PageSite.directory
       }

@@ -38,6 +38,9 @@ export class DurableGraphProvider extends Context.Service<DurableGraphProvider, 
   "@cogni/sandbox-temporal/DurableGraphProvider"
 ) {}
 
+/** Model of a request that leaves it to the host, whose server has a default. */
+export const hostModel = "default of the host"
+
 /** Time between two attempts to reach a server that does not answer. */
 const askAgain = Schedule.spaced("2 seconds")
 
@@ -108,15 +111,19 @@ const makeAdmission = Effect.fnUntraced(function* (options: DurableGraphOptions)
     const now = new Date(yield* Clock.currentTimeMillis)
     // Which models a grant without `models` allows is up to the host.
     const offer = { models: [request.model] }
+    const { models, ...others } = grant.permissions
+    const isOpen = request.model === hostModel
+    const permissions = isOpen || models === undefined ? others : { ...others, models }
     yield* Effect.fromResult(ExecutionGrant.check(grant, request.graphId, now)).pipe(
       Effect.andThen(Effect.fromResult(ExecutionGrant.checkAccount(grant, request.caller.billingAccountId))),
-      Effect.andThen(Effect.fromResult(GrantPermissions.decide(grantId, grant.permissions, request, offer))),
+      Effect.andThen(Effect.fromResult(GrantPermissions.decide(grantId, permissions, request, offer))),
       Effect.mapError(denied)
     )
     // Temporal does not know runs that were started on a host, or that it no longer retains.
     const record = yield* Effect.mapError(store.describe(runId), refusedAs("internal"))
     if (record !== undefined) return yield* refusedAs("aborted")(new RunIdInUse({ runId }))
-    const { caller: _, ...asked } = request
+    const { caller: _, model, ...rest } = request
+    const asked = isOpen ? rest : { ...rest, model }
     const thread = threadId === undefined ? {} : { threadId }
     return yield* decodeRun({ ...limits, runId, grantId, request: { ...asked, ...thread } }).pipe(
       Effect.mapError(

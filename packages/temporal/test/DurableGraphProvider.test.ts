@@ -200,6 +200,19 @@ describe("DurableGraphProvider", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("leaves the model to the host if the request does, also with a grant that lists models", () =>
+    Effect.gen(function* () {
+      const { context, end, executor, grants, request, submitted } = yield* world()
+      const { grant } = yield* grants.issue({ ...grantInput, permissions: { models: ["gpt-*"] } })
+      const open = { ...request, model: DurableGraphProvider.hostModel }
+      yield* Deferred.succeed(end, outcome())
+      const run = yield* executor.run(open, { ...context, grantId: grant.id })
+      yield* run.final
+      const [one] = yield* Ref.get(submitted)
+      assert.notProperty(one?.request, "model")
+    }).pipe(Effect.scoped)
+  )
+
   it.live("ends the run on its host when it is cancelled, and when its scope closes", () =>
     Effect.gen(function* () {
       for (const how of ["cancel", "close"] as const) {
