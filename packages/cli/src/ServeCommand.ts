@@ -12,17 +12,48 @@ import { HttpServer } from "effect/http"
 import { NetAddress } from "effect/net"
 import { createServer, type Server } from "node:http"
 import type * as DurableServe from "./DurableServe.ts"
-import { mapLayerError, refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
+import * as TemporalFlags from "./TemporalFlags.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** Longest time for unfinished responses after the last run has ended. */
 const answersSecondsMax = 5
 
+/** Flags of a server of durable runs, by the field that they set. */
+const flagsOfDurable = {
+  address: "--temporal",
+  namespace: "--namespace",
+  noSearch: "--no-search",
+  placementSecondsMax: "--placement-limit",
+  taskQueue: "--queue",
+  temporalApiKeyFile: "--temporal-api-key-file",
+  temporalCaFile: "--temporal-ca-file",
+  temporalCertFile: "--temporal-cert-file",
+  temporalInsecure: "--temporal-insecure",
+  temporalKeyFile: "--temporal-key-file",
+  temporalServerName: "--temporal-server-name",
+  temporalTls: "--temporal-tls",
+  wallSecondsMax: "--time-limit"
+} as const satisfies Record<Exclude<keyof typeof TemporalFlags.serve, "durable">, string>
+
+/** Refuses flags that have an effect only with `--durable`. */
+const withoutDurable = (input: DurableServe.DurableServeInput): Result.Result<void, Refusal> => {
+  const [, flag] =
+    Object.entries(flagsOfDurable).find(([name]) => {
+      const value = input[name as keyof typeof flagsOfDurable]
+      return value !== undefined && value !== false && value !== TemporalFlags.queueDefault
+    }) ?? []
+  return flag === undefined || input.durable
+    ? Result.void
+    : refuse("usage", `${flag} has no effect without --durable`, "Add --durable, or leave it out")
+}
+
 export const serve = Effect.fnUntraced(function* (input: DurableServe.DurableServeInput) {
+  yield* Effect.fromResult(withoutDurable(input))
   const settings = yield* Settings
   const output = yield* Output.Output
   for (const [flag, host] of [

@@ -3,6 +3,9 @@ import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 import * as Quantity from "./Quantity.ts"
 
+/** Queue of commands that name none. */
+export const queueDefault = "cogni-sandbox"
+
 /** Flags of every command that needs a Temporal server: see `TemporalSettings.serverOf`. */
 export const temporal = {
   address: Flags.optional(
@@ -16,7 +19,7 @@ export const temporal = {
     "Namespace of the Temporal server (default COGNI_TEMPORAL_NAMESPACE, or default)"
   ),
   taskQueue: Flags.text("queue", "NAME", "Task queue that all hosts share (default cogni-sandbox)").pipe(
-    Flag.withDefault("cogni-sandbox")
+    Flag.withDefault(queueDefault)
   ),
   temporalTls: Flags.toggle(
     "temporal-tls",

@@ -116,6 +116,27 @@ describe("serve --durable", () => {
   )
 })
 
+describe("serve without --durable", () => {
+  it.effect("refuses flags about Temporal, which would have no effect", () =>
+    Effect.gen(function* () {
+      for (const flag of [
+        ["--temporal", "127.0.0.1:7233"],
+        ["--temporal-tls"],
+        ["--temporal-ca-file", "ca.pem"],
+        ["--namespace", "default"],
+        ["--queue", "gpus"],
+        ["--time-limit", "1h"],
+        ["--placement-limit", "1m"],
+        ["--no-search"]
+      ]) {
+        const { code, stderr } = yield* cli(["serve", "--port", "0", ...flag])
+        assert.strictEqual(code, 64, stderr)
+        assert.include(stderr, `${flag[0]} has no effect without --durable`)
+      }
+    })
+  )
+})
+
 describe("submit", () => {
   const submit = (...argv: ReadonlyArray<string>) => cli(["submit", "--grant", "grant-1", ...argv])
 
