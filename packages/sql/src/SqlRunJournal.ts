@@ -2,8 +2,8 @@
  * `RunJournal` in the run database, so that the events of a run can be followed on every host.
  *
  * Lines of all runs of a process wait in memory, and are written together, five times a second. A database that does
- * not answer delays events, and never a run. If too much waits, output is dropped. Journals are removed after some days,
- * and sooner if all of them take too much room.
+ * not answer delays events, and never a run. If too much waits, output is dropped. Journals are removed after some
+ * days, and sooner if all of them take too much room.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunJournal from "@cogni/sandbox-core/RunJournal"
@@ -26,15 +26,15 @@ export interface SqlRunJournalOptions {
    */
   readonly keptBytesMax?: number | undefined
   /**
-   * Size of what waits for the database, of all runs of this process (default 64 MiB). A run may use as much as is still
-   * free. Beyond it, its output, messages and tools are dropped.
+   * Size of what waits for the database, of all runs of this process (default 64 MiB). A run may use as much as is
+   * still free. Beyond it, its output, messages and tools are dropped.
    */
   readonly waitingBytesMax?: number | undefined
 }
 
 const defaults = { keptDays: 7, keptBytesMax: 2 ** 30, waitingBytesMax: 64 * 1024 * 1024 }
 
-/** Maximum size of a transaction, which the database must take in time. */
+/** Maximum size of a transaction, which must end within the time of a call. */
 const batchMax = { rowsMax: 64, bytesMax: 4 * 1024 * 1024 }
 
 /** The same after a failure: the database may be slow. */
