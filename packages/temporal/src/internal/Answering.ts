@@ -1,4 +1,4 @@
-/** Bounds a call of Temporal's client: a server that accepts calls and does not answer is one that cannot be reached. */
+/** Bounds calls of Temporal's client: a server that accepts a call and never answers cannot be reached. */
 import type { WorkflowClient } from "@temporalio/client"
 import { Clock, Effect } from "effect"
 import { TemporalFailed } from "../TemporalServer.ts"
@@ -6,7 +6,7 @@ import { TemporalFailed } from "../TemporalServer.ts"
 /** Longest time for the answer of Temporal, in seconds. */
 export const answerSecondsMax = 5
 
-/** Calls Temporal. `what` completes "Temporal could not". The call itself ends at the same time, to free its connection. */
+/** Calls Temporal. `what` completes "Temporal could not". The call itself ends at the same time. */
 export const within = <A>(
   workflow: Pick<WorkflowClient, "withDeadline">,
   what: string,

@@ -1,6 +1,6 @@
 /**
- * Looks up durable runs in Temporal, and cancels them. The memo of a workflow has the request of its run, and its result
- * has the end. Other programs may have workflows in the namespace: only those of our type are seen or cancelled.
+ * Looks up durable runs in Temporal, and cancels them. The memo of a workflow tells whose run it is, and its result how
+ * the run ended. Other programs may have workflows in the namespace: only those of our type are seen or cancelled.
  */
 import { type WorkflowClient, type WorkflowExecutionInfo, WorkflowNotFoundError } from "@temporalio/client"
 import { defineSearchAttributeKey } from "@temporalio/common"
