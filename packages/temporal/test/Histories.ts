@@ -1,4 +1,4 @@
-/** What Temporal has in the history of a run. */
+/** Reads histories of runs from Temporal. */
 import { Client, Connection } from "@temporalio/client"
 
 /** How an activity of a run is retried. No attempts: as often as its time allows. */

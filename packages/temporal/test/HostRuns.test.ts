@@ -176,7 +176,7 @@ describe("the steps of a host", () => {
       assert.deepStrictEqual(yield* runs.stop(before, repeated), isLost)
       assert.strictEqual(yield* runs.deliver(before), isLost.message)
       assert.deepStrictEqual(yield* started, [])
-      // Of the same host it is known that nothing was started.
+      // The same host knows that nothing was started.
       const placed = yield* runs.place(asked)
       assert.deepStrictEqual(placed, { host: "host-1", hostId: "id-new" })
       const here = { ...task, hostId: "id-new" }

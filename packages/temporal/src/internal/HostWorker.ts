@@ -69,9 +69,7 @@ export const serve = Effect.fnUntraced(function* (
     grantIds: keepers.map(({ grantId }) => grantId),
     graphIds: [...new Set(keepers.flatMap(({ graphIds }) => graphIds))]
   }
-  const { hostId, missingGraphIds } = yield* whenReachable(hostOf(options.keepers), keeperSecondsMax).pipe(
-    Effect.orElseSucceed(() => noFacts)
-  )
+  const { hostId, missingGraphIds } = yield* knownHost(options.keepers)
   const runs = yield* HostRuns.make({
     name: host,
     hostId,
@@ -176,6 +174,10 @@ const noFacts: KeeperHost = { missingGraphIds: [] }
 /** The facts of the host, as its first keeper tells them. All keepers are of one host. */
 const hostOf = ([keeper]: ReadonlyArray<Keeper>): Effect.Effect<KeeperHost, KeeperError> =>
   keeper?.host ?? Effect.succeed(noFacts)
+
+/** The same, when the keeper has started. Nothing is known of a host whose keeper does not tell. */
+const knownHost = (keepers: ReadonlyArray<Keeper>) =>
+  whenReachable(hostOf(keepers), keeperSecondsMax).pipe(Effect.orElseSucceed(() => noFacts))
 
 /** Asks again and again which images are missing. A keeper that does not answer changes nothing. */
 const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>

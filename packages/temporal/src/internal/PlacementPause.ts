@@ -5,7 +5,7 @@
  * large. So the larger the request, the longer the pauses.
  */
 
-/** What is known of a run whose host was full. */
+/** A run whose host was full. */
 export interface Full {
   /** Placements so far, from one. */
   readonly placements: number
@@ -26,7 +26,7 @@ const placementsMax = 1000
 /** Size of the requests of all placements of a run. */
 const requestsBytesMax = 24 * 1024 * 1024
 
-/** Temporal ends a run at 50 MiB, or at 51,200 events. What follows a placement needs the rest. */
+/** Temporal ends a run at 50 MiB, or at 51,200 events. The steps after a placement need the rest. */
 const historyBytesMax = 40 * 1024 * 1024
 const historyEventsMax = 40_000
 
