@@ -324,6 +324,17 @@ describe("SharedNginxLlmProxy, on Docker", () => {
     )
   )
 
+  it.live("refuses a run whose limits are no numbers", () =>
+    together({}, ({ open }) =>
+      Effect.gen(function* () {
+        const error = yield* Effect.flip(open("acct-a", Number.NaN))
+        assert.include(error.message, "refused a command: invalid limits")
+        // No other run is harmed.
+        assert.strictEqual(yield* call((yield* open("acct-b")).socket), 200)
+      })
+    )
+  )
+
   it.live("limits the rate and the concurrent calls of each run, and not those of its neighbours", () =>
     together(
       { requestsPerSecondMax: 1, concurrentRequestsMax: 2, script: [{ _tag: "Hang" }] },

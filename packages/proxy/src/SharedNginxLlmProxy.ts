@@ -41,6 +41,7 @@ import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
 import type * as RelayThread from "./internal/nginx/RelayThread.ts"
 import * as RunToken from "./internal/nginx/RunToken.ts"
 import * as SharedNginx from "./internal/nginx/SharedNginx.ts"
+import * as SharedNginxConfig from "./internal/nginx/SharedNginxConfig.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type * as Upstream from "./Upstream.ts"
@@ -86,6 +87,18 @@ export interface SharedNginxLlmProxyOptions {
 
 const MiB = 1024 * 1024
 
+const limitNames = [
+  "auditBytesMax",
+  "concurrentRequestsMax",
+  "readySecondsMax",
+  "requestBytesMax",
+  "requestsPerSecondMax",
+  "socketsMax"
+] as const
+
+/** Each socket counts as two connections. So half of them are left to runs. */
+const socketsMaxMax = SharedNginxConfig.connectionsMax / 4
+
 const socketsMaxDefault = 1000
 
 /** Connections that a run may have open for each concurrent request. */
@@ -130,6 +143,7 @@ export const make = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOpt
       key: named("SharedNginxLlmProxy.key")
     })
   )
+  yield* checkLimits(options)
   const isByToken = options.identity === "token"
   const injected = [...KeyInjection.injectedHeaderNames(profile)]
   const headersFor = headersOf(options, profile)
@@ -188,6 +202,20 @@ export const layer = (
   options: SharedNginxLlmProxyOptions
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
   Layer.effect(LlmProxy, make(options))
+
+/** Refuses limits that are no numbers, or none: with some of them, nothing would be limited. */
+const checkLimits = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOptions) {
+  for (const name of limitNames) {
+    const limit = options[name]
+    const valueMax = name === "socketsMax" ? socketsMaxMax : Number.MAX_SAFE_INTEGER
+    if (limit === undefined || (Number.isSafeInteger(limit) && limit > 0 && limit <= valueMax)) continue
+    return yield* new Misconfigured({
+      option: `SharedNginxLlmProxy.${name}`,
+      detail: `is not a possible limit: ${limit}`,
+      remedy: name === "socketsMax" ? `Use an integer from 1 to ${valueMax}` : "Use an integer above 0"
+    })
+  }
+})
 
 /** Headers of each run, in one order. Those that a run lacks are empty, and nginx sends no empty header. */
 const headersOf = (options: SharedNginxLlmProxyOptions, profile: UpstreamProfile.UpstreamProfile) => {

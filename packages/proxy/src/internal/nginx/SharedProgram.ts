@@ -151,10 +151,16 @@ end
 
 local commands = {}
 
+-- Comparisons with what is no number are false, so such a limit would hold nothing.
+local function is_limit(value)
+  return value > 0 and value < math.huge
+end
+
 function commands.add(words)
   local place, slot, id, expiry = words[1], words[2], words[3], tonumber(words[4])
   local rate, calls_max = tonumber(words[5]), tonumber(words[6])
   if not (place and slot and id and expiry and rate and calls_max) then return "invalid" end
+  if not (is_limit(expiry) and is_limit(rate) and is_limit(calls_max)) then return "invalid limits" end
   if #words ~= 6 + headers_total then return "wrong number of headers" end
   if runs[place] ~= nil then return "this place had a run already" end
   if not place:match("^%d+$") or not id:match("^[a-z0-9-]+$") then return "invalid name" end
