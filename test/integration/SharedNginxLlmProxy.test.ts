@@ -335,6 +335,24 @@ describe("SharedNginxLlmProxy, on Docker", () => {
     )
   )
 
+  it.live("serves as many calls at once as a run may have", () =>
+    together({ concurrentRequestsMax: 150, script: [{ _tag: "Hang" }] }, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        const held = yield* Effect.forEach(Array.from({ length: 150 }), () => connect(run.socket))
+        for (const connection of held) connection.send(post())
+        yield* Await.until(
+          "all calls at the upstream",
+          Effect.map(upstream.received, ({ length }) => length === 150)
+        ).pipe(Effect.timeout("10 seconds"))
+        assert.deepStrictEqual(
+          held.flatMap(({ statuses }) => statuses()),
+          []
+        )
+      })
+    )
+  )
+
   it.live("limits the rate and the concurrent calls of each run, and not those of its neighbours", () =>
     together(
       { requestsPerSecondMax: 1, concurrentRequestsMax: 2, script: [{ _tag: "Hang" }] },

@@ -270,12 +270,15 @@ export const make = Effect.fnUntraced(function* (
 const threadOptions = ({
   address,
   certificateAuthorities,
+  connectionsPerRunMax,
   owner,
   relayConnectionsPerSecondMax
 }: SharedNginxOptions): RelayThread.RelayThreadOptions => ({
   address,
   owner,
   certificateAuthorities,
+  // A connection may linger after its call.
+  connectionsMax: connectionsPerRunMax,
   connectionsPerSecondMax: relayConnectionsPerSecondMax
 })
 
