@@ -20,7 +20,7 @@ import * as ReapMetrics from "./internal/ReapMetrics.ts"
  */
 const unknownSecondsMax = { waiting: 100_000, proxies: 31 * 24 * 3600 } as const
 
-/** What directories are for: sandboxes that wait, or an nginx for many runs. */
+/** Use of directories: by sandboxes that wait, or by an nginx for many runs. */
 export type Kind = keyof typeof unknownSecondsMax
 
 /** The names of all directories that waiting sandboxes have. Whatever has another name belongs to someone else. */
