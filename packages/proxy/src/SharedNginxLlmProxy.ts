@@ -28,6 +28,7 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
@@ -60,7 +61,8 @@ export interface SharedNginxLlmProxyOptions {
   readonly identitySecret?: KeyInjection.UpstreamKey | undefined
   /**
    * `socket` gives each run a socket of its own. With `token`, all runs share one, and each gets a token in place of the
-   * API key: `runId.expiry.HMAC`. A run that reads another run's token can call as that run. Default `socket`.
+   * API key: `runId.expiry.HMAC`. A run that reads another run's token can call as that run. Connections are not
+   * counted for each run with `token`, so one run may take those of all others. Default `socket`.
    */
   readonly identity?: "socket" | "token" | undefined
   readonly requestBytesMax?: number | undefined
@@ -333,6 +335,84 @@ const makeLog = async (audit: string, linked: string) => {
   await link(AuditDirectory.logPath(audit), linked)
 }
 
+/** State of a run in nginx and in the relay. */
+interface RunState {
+  isAdded: boolean
+  relay: RelayThread.RunRelay | undefined
+  /** Counts of a relay that is closed. */
+  finalCounts: RelayThread.RelayCounts | undefined
+}
+
+const makeRemoval = (run: {
+  readonly isByToken: boolean
+  readonly place: Place
+  readonly relayScope: Scope.Closeable
+  readonly runId: RunId
+  readonly socket: string
+  readonly state: RunState
+}) => {
+  const { isByToken, place, relayScope, runId, socket, state } = run
+  const { nginx } = place.shared
+  const number = String(place.number)
+  const paths = SharedNginx.paths(nginx.directory)
+  const removeFiles = (...files: ReadonlyArray<string>) =>
+    Effect.ignore(
+      HostDisk.use(failure, async () => {
+        for (const file of files) await fs.rm(file, { force: true })
+      })
+    )
+
+  const refuse = Effect.suspend(() => (state.isAdded ? nginx.command("remove", number) : Effect.void)).pipe(
+    // An nginx that has ended refuses every call.
+    Effect.catch((error) =>
+      nginx.hasEnded()
+        ? Effect.void
+        : Effect.andThen(
+            Effect.logError(`the run ${runId} could not be removed from the shared nginx, which ends`, error),
+            nginx.abort(error)
+          )
+    )
+  )
+  /** Counts of the relay of the run, also after its end. */
+  const counts = Effect.suspend(() =>
+    state.finalCounts === undefined && state.relay !== undefined
+      ? state.relay.counts
+      : Effect.succeed(state.finalCounts)
+  )
+  const cut = Effect.gen(function* () {
+    state.finalCounts = yield* counts
+    yield* Scope.close(relayScope, Exit.void)
+  })
+  const settled = Effect.repeat(
+    Effect.suspend(() => (state.isAdded ? nginx.command("calls", number) : Effect.succeed(0))),
+    {
+      until: (calls) => calls === 0,
+      schedule: Schedule.spaced(settleStep),
+      times: settleStepsMax
+    }
+  )
+  /**
+   * Refuses further calls of the run, cuts those in progress, and waits until they are in the log. Each step is taken
+   * whatever becomes of the others. Idempotent.
+   */
+  const remove = Effect.all([refuse, cut, removeFiles(socket)], {
+    concurrency: "unbounded",
+    discard: true
+  }).pipe(
+    Effect.andThen(Effect.ignore(settled)),
+    Effect.ensuring(removeFiles(paths.log(place.number), ...(isByToken ? [] : [paths.socket(place.number)])))
+  )
+  return { counts, remove }
+}
+
+/** Replaces an error by its cause if files of nginx are gone. It still serves its runs, but can get no more. */
+const orLostFiles = ({ forget, number, shared }: Place, isByToken: boolean) =>
+  Effect.catch((error: LlmProxyError) =>
+    Effect.flatMap(SharedNginx.lost(shared.nginx.directory, isByToken ? undefined : number), (lost) =>
+      lost === undefined ? Effect.fail(error) : Effect.andThen(forget, Effect.fail(lost))
+    )
+  )
+
 /** Registers a run, and removes it when the scope closes. Returns as soon as its mounts are known. */
 const openRun = Effect.fnUntraced(function* ({
   isByToken,
@@ -347,35 +427,28 @@ const openRun = Effect.fnUntraced(function* ({
   readonly request: LlmRequest
   readonly values: ReadonlyArray<string>
 }) {
-  const { forget, number, shared } = place
+  const { number, shared } = place
   const { nginx } = shared
   const { directory, runId, runtimeSecondsMax, socketMount } = request
   const paths = SharedNginx.paths(nginx.directory)
   const expirySeconds =
     Math.ceil((yield* Clock.currentTimeMillis) / 1000) + runtimeSecondsMax + expirySecondsMore
-  // An nginx whose files are gone serves its runs, but can get no more.
-  const orLost = Effect.catch((error: LlmProxyError) =>
-    Effect.flatMap(SharedNginx.lost(nginx.directory, isByToken ? undefined : number), (lost) =>
-      lost === undefined ? Effect.fail(error) : Effect.andThen(forget, Effect.fail(lost))
-    )
-  )
+  const orLost = orLostFiles(place, isByToken)
   const own = directory ?? (yield* acquireOwn(paths.run(number)).pipe(orLost))
   const audit = yield* AuditDirectory.acquire(own)
   const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMaxDefault)
   const carried = yield* HostDirectoryCarrier.make.acquire(own, socketMount)
   const socket = path.join(carried.directory, path.basename(NginxConfig.paths.listen))
   const relayScope = yield* Scope.make()
-  let isAdded = false
-  let relay: RelayThread.RunRelay | undefined
-  let finalCounts: RelayThread.RelayCounts | undefined
+  const state: RunState = { isAdded: false, relay: undefined, finalCounts: undefined }
 
   const opening = Effect.gen(function* () {
     yield* nginx.ready
     const thread = yield* nginx.relay
     yield* HostDisk.use(failure, () => makeLog(audit, paths.log(number)))
     if (thread !== undefined)
-      relay = yield* Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
-    isAdded = true
+      state.relay = yield* Scope.provide(thread.acquire(nginx.relayPath(number)), relayScope)
+    state.isAdded = true
     yield* nginx.command(
       "add",
       ...[number, isByToken ? "-" : number, runId, expirySeconds].map(String),
@@ -388,50 +461,7 @@ const openRun = Effect.fnUntraced(function* ({
   const opened = yield* Deferred.make<void, LlmProxyError>()
   const ended = yield* Deferred.make<never, LlmProxyError>()
 
-  /** Refuses further calls of the run, and cuts those in progress. Idempotent. */
-  const refuse = Effect.suspend(() => (isAdded ? nginx.command("remove", String(number)) : Effect.void)).pipe(
-    // An nginx that has ended refuses every call.
-    Effect.catch((error) =>
-      nginx.hasEnded()
-        ? Effect.void
-        : Effect.andThen(
-            Effect.logError(`the run ${runId} could not be removed from the shared nginx, which ends`, error),
-            nginx.abort(error)
-          )
-    )
-  )
-  const counts = Effect.suspend(() => (relay === undefined ? Effect.succeed(undefined) : relay.counts))
-  /** Closes the relay, which forgets its counts. */
-  const cut = Effect.gen(function* () {
-    finalCounts ??= yield* counts
-    yield* Scope.close(relayScope, Exit.void)
-  })
-  /** Removes the run, and waits until its calls are in the log. Each step is taken whatever becomes of the others. */
-  const remove = Effect.all(
-    [refuse, cut, Effect.ignore(HostDisk.use(failure, () => fs.rm(socket, { force: true })))],
-    { concurrency: "unbounded", discard: true }
-  ).pipe(
-    Effect.andThen(
-      Effect.ignore(
-        Effect.repeat(
-          Effect.suspend(() => (isAdded ? nginx.command("calls", String(number)) : Effect.succeed(0))),
-          {
-            until: (calls) => calls === 0,
-            schedule: Schedule.spaced(settleStep),
-            times: settleStepsMax
-          }
-        )
-      )
-    ),
-    Effect.ensuring(
-      Effect.ignore(
-        HostDisk.use(failure, async () => {
-          await fs.rm(paths.log(number), { force: true })
-          if (!isByToken) await fs.rm(paths.socket(number), { force: true })
-        })
-      )
-    )
-  )
+  const { counts, remove } = makeRemoval({ isByToken, place, relayScope, runId, socket, state })
   const fiber = yield* opening.pipe(
     Effect.onExit((exit) => Deferred.done(opened, exit)),
     Effect.ignore,
@@ -439,8 +469,8 @@ const openRun = Effect.fnUntraced(function* ({
   )
   // nginx logs a call a moment after its end. Each forwarded call is one connection to the relay.
   const settledLog = Effect.gen(function* () {
-    const { accepted } = finalCounts ?? (yield* counts) ?? { accepted: 0 }
-    if (relay === undefined && (yield* Deferred.isDone(opened))) yield* Effect.sleep(settleStep)
+    const { accepted } = (yield* counts) ?? { accepted: 0 }
+    if (state.relay === undefined && (yield* Deferred.isDone(opened))) yield* Effect.sleep(settleStep)
     return yield* Effect.repeat(log.read, {
       until: ({ passedOn }) => passedOn >= accepted,
       schedule: Schedule.spaced(settleStep),
@@ -452,8 +482,8 @@ const openRun = Effect.fnUntraced(function* ({
       yield* Fiber.interrupt(fiber)
       // Nothing is waited for before the run's calls are refused.
       yield* remove
-      if (finalCounts?.lastFailure !== undefined)
-        yield* Effect.logWarning(`the upstream failed: ${finalCounts.lastFailure}`)
+      const { lastFailure } = (yield* counts) ?? {}
+      if (lastFailure !== undefined) yield* Effect.logWarning(`the upstream failed: ${lastFailure}`)
       if (yield* Deferred.isDone(opened)) yield* Effect.ignore(settledLog)
     })
   )
