@@ -10,12 +10,12 @@ const keyOf = (key: string) => Effect.succeed(Redacted.make(key))
 describe("a connection to Temporal", () => {
   it.effect("is refused without TLS, unless its server is on this machine", () =>
     Effect.gen(function* () {
-      for (const address of ["127.0.0.1:7233", "localhost:7233", "[::1]:7233", "127.9.9.9"])
+      for (const address of ["127.0.0.1:7233", "localhost:7233", "[::1]:7233", "127.9.9.9:1"])
         assert.deepStrictEqual(yield* optionsOf({ ...defaults, address }), { address, tls: false })
       for (const address of [
         "10.0.0.1:7233",
         "127.0.0.1.example.com:7233",
-        "localhost.example.com",
+        "localhost.example.com:7233",
         "[::2]:1"
       ]) {
         const { message, reason } = yield* Effect.flip(optionsOf({ ...defaults, address }))
@@ -34,6 +34,8 @@ describe("a connection to Temporal", () => {
         "dns:///x",
         "127.0.0.1@x:1",
         "ipv4:127.0.0.1,1.1.1.1:1",
+        "foo",
+        "127.0.0.1",
         ""
       ]) {
         assert.isUndefined(isLocal(address))
@@ -66,6 +68,17 @@ describe("a connection to Temporal", () => {
       const { message, reason } = yield* Effect.flip(optionsOf({ ...defaults, tls }))
       assert.strictEqual(reason, "CredentialsInvalid")
       assert.notInclude(message, "secret")
+    })
+  )
+
+  it.effect("is refused if the file of its authorities has no certificate, or one that is broken", () =>
+    Effect.gen(function* () {
+      const broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+      for (const text of ["", "garbage", broken]) {
+        const tls = { authorities: new TextEncoder().encode(text) }
+        const { reason } = yield* Effect.flip(optionsOf({ ...defaults, tls }))
+        assert.strictEqual(reason, "CredentialsInvalid", text)
+      }
     })
   )
 

@@ -4,6 +4,7 @@
  * No text here ever contains a key: the SDK would repeat an invalid one in its error.
  */
 import { Effect, Redacted, Ref, Schedule, type Scope } from "effect"
+import { X509Certificate } from "node:crypto"
 import { createSecureContext } from "node:tls"
 import { TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
@@ -24,7 +25,7 @@ interface SdkTls {
 const apiKeySeconds = 60
 
 /** A name or an IP address, and a port. The SDK would accept other schemes, such as names of sockets. */
-const addressForm = /^(?:\[(?<v6>[0-9a-f:.]+)\]|(?<name>[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?))(?::\d{1,5})?$/iu
+const addressForm = /^(?:\[(?<v6>[0-9a-f:.]+)\]|(?<name>[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?))(?::\d{1,5})$/iu
 
 /** Printable characters of a header, without spaces. */
 const apiKeyForm = /^[\u0021-\u007e]{1,16384}$/u
@@ -97,6 +98,7 @@ const checkedTls = ({ authorities, client, serverName }: NonNullable<TemporalSer
   Effect.try({
     try: (): SdkTls => {
       const ca = authorities && Buffer.from(authorities)
+      if (ca !== undefined) parsedAuthorities(ca.toString("latin1"))
       const pair = client && {
         crt: Buffer.from(client.certificate),
         key: Buffer.from(Redacted.value(client.privateKey))
@@ -116,6 +118,16 @@ const checkedTls = ({ authorities, client, serverName }: NonNullable<TemporalSer
       })
   })
 
+/** A certificate in PEM. */
+const certificateForm = /-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/gu
+
+/** Throws unless each certificate can be parsed. Node accepts a file that has none. */
+const parsedAuthorities = (pem: string): ReadonlyArray<X509Certificate> => {
+  const found = pem.match(certificateForm)
+  if (found === null) throw new Error("there is no certificate")
+  return found.map((one) => new X509Certificate(one))
+}
+
 /** The code of OpenSSL. Its message could repeat a part of a file. */
 const codeOf = (error: unknown): string =>
   typeof error === "object" && error !== null && "code" in error ? ` (${String(error.code)})` : ""
@@ -124,7 +136,7 @@ const addressInvalid = (address: string) =>
   new TemporalFailed({
     reason: "AddressInvalid",
     detail: `${JSON.stringify(address.slice(0, 200))} is not an address of a Temporal server`,
-    remedy: "Write it such as temporal.example.com:7233, without a scheme"
+    remedy: "Write HOST:PORT, such as temporal.example.com:7233, without a scheme"
   })
 
 const addressInsecure = (address: string) =>
