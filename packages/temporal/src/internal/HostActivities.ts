@@ -5,6 +5,7 @@ import { HostNeeds, type AttemptReport } from "../DurableRun.ts"
 import { KeeperRefused } from "../HostKeeper.ts"
 import * as ActivityTrace from "./ActivityTrace.ts"
 import type { HostRuns, Watch } from "./HostRuns.ts"
+import { messageOf } from "./MisfitWords.ts"
 import type { Checked, Executed, Placed } from "./RunSteps.ts"
 import { RunTask } from "./RunTask.ts"
 
@@ -52,7 +53,10 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
     use: (value: A) => Effect.Effect<B, E>
   ): Promise<B> =>
     run(
-      Schema.decodeUnknownEffect(schema)(input).pipe(Effect.mapError(invalid), Effect.flatMap(use)),
+      Schema.decodeUnknownEffect(schema)(input).pipe(
+        Effect.mapError(invalid),
+        Effect.flatMap((value) => Effect.mapError(use(value), (error) => inWords(error, value)))
+      ),
       ActivityContext.current().cancellationSignal
     )
 
@@ -118,6 +122,10 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
 /** Without the details of its error, which could contain a prompt. */
 const invalid = () =>
   ApplicationFailure.nonRetryable("the input of an activity is invalid: update the workers", "InputInvalid")
+
+/** Converts the name of a reason into a failure with a message. */
+const inWords = <E>(error: E, asked: unknown): E | ApplicationFailure =>
+  typeof error === "string" ? ApplicationFailure.retryable(messageOf(error, asked), error) : error
 
 /** Whether a run is to be stopped: its workflow was cancelled, or is gone. */
 const isStop = (error: unknown): error is CancelledFailure =>
