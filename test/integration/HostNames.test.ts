@@ -13,7 +13,7 @@ describe("a worker", () => {
   it.live("is refused if another host has its name, and not if it is one more of the same host", () =>
     Effect.gen(function* () {
       const address = yield* TemporalDevServer.acquire
-      const begin = Effect.fnUntraced(function* (hostId: string, host: string) {
+      const begin = Effect.fnUntraced(function* (hostId: string, host: string, namespace = "default") {
         const { keeper } = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId], {
           hostId,
           missingGraphIds: []
@@ -22,6 +22,7 @@ describe("a worker", () => {
         const polling = yield* Effect.forkScoped(
           RunWorker.serve({
             ...TemporalServer.defaults,
+            namespace,
             address,
             host,
             keepers: [keeper],
@@ -40,6 +41,7 @@ describe("a worker", () => {
       assert.strictEqual(yield* begin("host-a", "one"), "polls")
       assert.strictEqual(yield* begin("host-b", "one"), "HostNameInUse")
       assert.strictEqual(yield* begin("host-b", "two"), "polls")
+      assert.strictEqual(yield* begin("host-c", "three", "nowhere"), "NamespaceNotFound")
     })
   )
 

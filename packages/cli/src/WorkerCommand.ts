@@ -82,6 +82,7 @@ export const worker = Effect.fnUntraced(
       )
     )
     const drain = yield* Deferred.make<void>()
+    const output = yield* Output.Output
     const options = {
       ...server,
       host: name,
@@ -96,7 +97,9 @@ export const worker = Effect.fnUntraced(
         ? {}
         : { version: { deployment, buildId: buildId ?? (yield* Version.version) } }),
       drain: Deferred.await(drain),
-      ready: (yield* Output.Output).stderr(`worker ${oneLine(name)} takes runs\n`)
+      waiting: (secondsMax: number) =>
+        output.stderr(`waiting for the server at ${oneLine(keeper)} (up to ${secondsMax} s)\n`),
+      ready: output.stderr(`worker ${oneLine(name)} takes runs\n`)
     }
     const polling = yield* Effect.forkScoped(RunWorker.serve(options))
     yield* Fiber.join(polling).pipe(

@@ -77,6 +77,17 @@ export class TemporalFailed extends Schema.TaggedError<TemporalFailed>()("Tempor
     return this.reason === "Unreachable"
   }
 
+  /** The same as `of`, for a call that names only a namespace. */
+  static ofNamespace(what: string, namespace: string, error: unknown): TemporalFailed {
+    return hasCode(error, notFoundCodes)
+      ? new TemporalFailed({
+          reason: "NamespaceNotFound",
+          detail: `there is no namespace ${namespace}`,
+          remedy: "Create it, or name another one with --namespace"
+        })
+      : TemporalFailed.of(what, error)
+  }
+
   /** Classifies an error of the SDK by its code and its type, never by its text alone. */
   static of(what: string, error: unknown): TemporalFailed {
     const text = error instanceof Error ? error.message : String(error)
@@ -101,6 +112,9 @@ export class TemporalFailed extends Schema.TaggedError<TemporalFailed>()("Tempor
 
 /** Status codes of gRPC: unavailable, and deadline exceeded. */
 const unreachableCodes: ReadonlySet<unknown> = new Set([14, 4])
+
+/** Status code of gRPC: not found. */
+const notFoundCodes: ReadonlySet<unknown> = new Set([5])
 
 /** Status codes of gRPC: permission denied, and unauthenticated. */
 const unauthorizedCodes: ReadonlySet<unknown> = new Set([7, 16])

@@ -6,7 +6,7 @@
  * nothing of a run, so it can be killed at any point.
  */
 import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
-import { Clock, Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
+import { Clock, Deferred, Effect, FiberSet, Ref, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
 import * as ActivityTrace from "./ActivityTrace.ts"
@@ -38,6 +38,8 @@ export interface HostWorkerOptions extends TemporalServer {
   readonly version?: { readonly deployment: string; readonly buildId: string } | undefined
   /** Completes when no more runs are to be taken. Runs that this host has are then followed to their end. */
   readonly drain?: Effect.Effect<void>
+  /** Runs once if a keeper does not answer at first, with the seconds for which it is asked again. */
+  readonly waiting?: (secondsMax: number) => Effect.Effect<void>
   /** Runs when the worker polls. */
   readonly ready?: Effect.Effect<void>
 }
@@ -60,7 +62,7 @@ export const serve = Effect.fnUntraced(function* (
 ): Effect.fn.Return<void, TemporalFailed | KeeperError, Scope.Scope> {
   const { drain = Effect.never, host, namespace, ready = Effect.void, taskQueue } = options
   const asked = yield* Connecting.optionsOf(options)
-  const keepers = yield* known(options.keepers)
+  const keepers = yield* known(options)
   const capacity = {
     runsMax: options.capacity.runsMax,
     labels: options.capacity.labels,
@@ -89,6 +91,7 @@ export const serve = Effect.fnUntraced(function* (
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
   yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
+  yield* namespaceExists(connection, namespace)
   yield* runs.lack(missingGraphIds)
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
   yield* unique(() => true)
@@ -187,6 +190,13 @@ const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>
     Effect.schedule(Schedule.spaced(`${HostName.factSeconds} seconds`))
   )
 
+/** Fails as a submission would. Otherwise the SDK refuses the namespace later, with an error of its own. */
+const namespaceExists = (connection: NativeConnection, namespace: string) =>
+  Effect.tryPromise({
+    try: () => connection.workflowService.describeNamespace({ namespace }),
+    catch: (error) => TemporalFailed.ofNamespace("describe the namespace", namespace, error)
+  })
+
 /** Fails if another host polls the queue of this name, and `isFirst` says that it was there before. */
 const nameIsUnique =
   (
@@ -229,15 +239,24 @@ const versionOf = ({ version }: HostWorkerOptions) =>
       }
 
 /** Keepers with the grants for which they act. */
-const known = (keepers: ReadonlyArray<Keeper>) =>
-  Effect.forEach(keepers, (keeper) =>
+const known = Effect.fnUntraced(function* ({
+  keepers,
+  waiting = () => Effect.void
+}: Pick<HostWorkerOptions, "keepers" | "waiting">) {
+  const isTold = yield* Ref.make(false)
+  const tell = Effect.flatMap(Ref.getAndSet(isTold, true), (before) =>
+    before ? Effect.void : waiting(keeperSecondsMax)
+  )
+  return yield* Effect.forEach(keepers, (keeper) =>
     whenReachable(
       Effect.all([keeper.grant, keeper.graphIds]).pipe(
-        Effect.map(([{ id }, graphIds]) => ({ keeper, grantId: id, graphIds }))
+        Effect.map(([{ id }, graphIds]) => ({ keeper, grantId: id, graphIds })),
+        Effect.tapError(({ _tag }) => (_tag === "KeeperUnreachable" ? tell : Effect.void))
       ),
       keeperSecondsMax
     )
   )
+})
 
 /** Retries until the keeper answers, such as while it starts, for at most some seconds. */
 const whenReachable = <A, R>(effect: Effect.Effect<A, KeeperError, R>, secondsMax: number) =>
