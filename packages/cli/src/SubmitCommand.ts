@@ -104,6 +104,10 @@ const requestOf = Effect.fnUntraced(function* (
       'Write one, such as cogni-sandbox submit "Fix the test"'
     )
   }
+  if (repo === undefined && (pr || base !== undefined)) {
+    const flag = pr ? "--pr" : "--base"
+    return yield* refusal("usage", `${flag} is about a repository, and there is none`, "Name it with --repo")
+  }
   const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "submit"))
   const repository =
     repo === undefined

@@ -28,27 +28,27 @@ export const temporal = {
   temporalCaFile: Flags.optional(
     "temporal-ca-file",
     "FILE",
-    "Certificates of the authorities of the Temporal server, in PEM (default those of the system)"
+    "Certificates of the authorities of the Temporal server, in PEM (default COGNI_TEMPORAL_CA_FILE, or those of the system)"
   ),
   temporalCertFile: Flags.optional(
     "temporal-cert-file",
     "FILE",
-    "Certificate of this client for the Temporal server, in PEM (default none)"
+    "Certificate of this client for the Temporal server, in PEM (default COGNI_TEMPORAL_CERT_FILE, or none)"
   ),
   temporalKeyFile: Flags.optional(
     "temporal-key-file",
     "FILE",
-    "Private key of that certificate, in PEM, which only its owner can open (default none)"
+    "Private key of that certificate, in PEM, which only its owner can open (default COGNI_TEMPORAL_KEY_FILE, or none)"
   ),
   temporalServerName: Flags.optional(
     "temporal-server-name",
     "NAME",
-    "Name in the certificate of the Temporal server (default the host of --temporal)"
+    "Name in the certificate of the Temporal server (default COGNI_TEMPORAL_SERVER_NAME, or the host of --temporal)"
   ),
   temporalApiKeyFile: Flags.optional(
     "temporal-api-key-file",
     "FILE",
-    "File that contains only the API key for Temporal, which is read again each minute (default none)"
+    "File that contains only the API key for Temporal, read again each minute (default COGNI_TEMPORAL_API_KEY_FILE, or none)"
   ),
   temporalInsecure: Flags.toggle(
     "temporal-insecure",
@@ -152,6 +152,10 @@ export const serve = {
   ),
   noSearch,
   ...limits,
+  wallSecondsMax: Flags.duration(
+    "time-limit",
+    "Time limit of a durable run, waiting included, such as 3h (default 2h)"
+  ),
   ...temporal
 }
 

@@ -174,6 +174,16 @@ describe("submit", () => {
     })
   )
 
+  it.effect("refuses a pull request and a branch without a repository", () =>
+    Effect.gen(function* () {
+      for (const flag of [["--pr"], ["--base", "main"]]) {
+        const { code, stderr } = yield* submit("Where?", ...flag)
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "Name it with --repo")
+      }
+    })
+  )
+
   it("has an exit code for each end", () => {
     const codes: ReadonlyArray<readonly [Partial<DurableOutcome>, string]> = [
       [{}, "success"],
