@@ -106,7 +106,7 @@ const requestOf = Effect.fnUntraced(function* (
   }
   if (repo === undefined && (pr || base !== undefined)) {
     const flag = pr ? "--pr" : "--base"
-    return yield* refusal("usage", `${flag} is about a repository, and there is none`, "Name it with --repo")
+    return yield* refusal("usage", `${flag} has no effect without --repo`, "Name the repository with --repo")
   }
   const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "submit"))
   const repository =

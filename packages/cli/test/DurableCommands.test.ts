@@ -179,7 +179,7 @@ describe("submit", () => {
       for (const flag of [["--pr"], ["--base", "main"]]) {
         const { code, stderr } = yield* submit("Where?", ...flag)
         assert.strictEqual(code, 64)
-        assert.include(stderr, "Name it with --repo")
+        assert.include(stderr, "Name the repository with --repo")
       }
     })
   )

@@ -86,12 +86,7 @@ export const serve = Effect.fnUntraced(function* (
     log = (message) => void run(Effect.logError(`Temporal: ${message}`)).catch(() => undefined)
     install()
   })
-  const connection = yield* Effect.acquireRelease(
-    attempt("connect", () => NativeConnection.connect(asked)),
-    (open) => Effect.ignore(Effect.promise(() => open.close()))
-  )
-  yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
-  yield* namespaceExists(connection, namespace)
+  const connection = yield* connected(options, asked)
   yield* runs.lack(missingGraphIds)
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
   yield* unique(() => true)
@@ -189,6 +184,17 @@ const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>
     Effect.ignore,
     Effect.schedule(Schedule.spaced(`${HostName.factSeconds} seconds`))
   )
+
+/** Connects until the end of the scope, and checks the namespace. */
+const connected = Effect.fnUntraced(function* (options: HostWorkerOptions, asked: Connecting.ConnectOptions) {
+  const connection = yield* Effect.acquireRelease(
+    attempt("connect", () => NativeConnection.connect(asked)),
+    (open) => Effect.ignore(Effect.promise(() => open.close()))
+  )
+  yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
+  yield* namespaceExists(connection, options.namespace)
+  return connection
+})
 
 /** Fails as a submission would. Otherwise the SDK refuses the namespace later, with an error of its own. */
 const namespaceExists = (connection: NativeConnection, namespace: string) =>

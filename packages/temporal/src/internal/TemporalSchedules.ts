@@ -186,7 +186,7 @@ const noNote = "Paused"
 /** Notes of a schedule that was paused without one: ours, and those of the SDK, of older versions and of Temporal. */
 const emptyNotes = /^$|^Paused$|^Paused via /u
 
-/** Returns why a schedule is paused, if that was said. */
+/** Returns why a schedule is paused, if a person wrote that. */
 const noteIn = ({ note = "" }: ScheduleDescription["state"]): string | undefined =>
   emptyNotes.test(note) ? undefined : note
 
