@@ -99,6 +99,9 @@ export const cost = (name: string, description: string) =>
 export const optional = (name: string, metavar: string, description: string) =>
   orUndefined(text(name, metavar, description))
 
+/** Flag for a file that may be absent. */
+export const optionalFile = (name: string, description: string) => orUndefined(file(name, description))
+
 /** Flag for an identifier of the caller, of at most 200 characters. */
 const identifier = (name: string, metavar: string, description: string) =>
   orUndefined(

@@ -25,19 +25,16 @@ export const temporal = {
     "temporal-tls",
     "Encrypt the connection to Temporal. The flags for certificates and for an API key do so too"
   ),
-  temporalCaFile: Flags.optional(
+  temporalCaFile: Flags.optionalFile(
     "temporal-ca-file",
-    "FILE",
     "Certificates of the authorities of the Temporal server, in PEM (default COGNI_TEMPORAL_CA_FILE, or those of the system)"
   ),
-  temporalCertFile: Flags.optional(
+  temporalCertFile: Flags.optionalFile(
     "temporal-cert-file",
-    "FILE",
     "Certificate of this client for the Temporal server, in PEM (default COGNI_TEMPORAL_CERT_FILE, or none)"
   ),
-  temporalKeyFile: Flags.optional(
+  temporalKeyFile: Flags.optionalFile(
     "temporal-key-file",
-    "FILE",
     "Private key of that certificate, in PEM, which only its owner can open (default COGNI_TEMPORAL_KEY_FILE, or none)"
   ),
   temporalServerName: Flags.optional(
@@ -45,9 +42,8 @@ export const temporal = {
     "NAME",
     "Name in the certificate of the Temporal server (default COGNI_TEMPORAL_SERVER_NAME, or the host of --temporal)"
   ),
-  temporalApiKeyFile: Flags.optional(
+  temporalApiKeyFile: Flags.optionalFile(
     "temporal-api-key-file",
-    "FILE",
     "File that contains only the API key for Temporal, read again each minute (default COGNI_TEMPORAL_API_KEY_FILE, or none)"
   ),
   temporalInsecure: Flags.toggle(
@@ -118,8 +114,8 @@ export const worker = {
 
 /** The run of `submit` and of `schedule add`. */
 const submitted = {
-  promptFile: Flags.optional("prompt-file", "FILE", "Read the prompt from a file; - reads standard input"),
-  request: Flags.optional("request", "FILE", "Read the whole request from a JSON file, instead of a prompt"),
+  promptFile: Flags.optionalFile("prompt-file", "Read the prompt from a file; - reads standard input"),
+  request: Flags.optionalFile("request", "Read the whole request from a JSON file, instead of a prompt"),
   grant: Flags.text("grant", "ID", "ID of the grant that permits the run, from cogni-sandbox grants list"),
   graph: Flags.text("graph", "ID", "Graph to run (default sandbox:agent)").pipe(
     Flag.withDefault("sandbox:agent")

@@ -135,7 +135,11 @@ const paths: ReadonlyArray<readonly [flag: string, words: ReadonlyArray<string>]
   ["--patch", ["relay", "retry", "run-000000000001"]],
   ["--host-directory", ["chat", "/nowhere/at/all.yaml"]],
   ["--workspace", ["doctor"]],
-  ["--workspace", ["mcp"]]
+  ["--workspace", ["mcp"]],
+  ["--temporal-ca-file", ["serve", "--durable"]],
+  ["--temporal-cert-file", ["serve", "--durable"]],
+  ["--temporal-key-file", ["serve", "--durable"]],
+  ["--temporal-api-key-file", ["serve", "--durable"]]
 ]
 
 describe("empty paths", () => {
