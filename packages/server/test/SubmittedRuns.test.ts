@@ -219,6 +219,24 @@ describe("a server with a queue", () => {
     })
   )
 
+  it.live("streams no event of another account that uses the ID of a run that waits", () =>
+    Effect.gen(function* () {
+      const { begin, journal, one, queue, store, write } = yield* world
+      const runId = RunId.make(yield* begin)
+      const reading = yield* Effect.forkChild(one.get(`${path}/${runId}/events`))
+      // Once for the request, and once for its events.
+      yield* queue.looked(2)
+      const llm = { model: "gpt", identity: { billingAccountId: "other", attempt: 0 } }
+      const spec = yield* SpecDecoder.decode({ runId, image: "agent", argv: ["true"], llm })
+      yield* Effect.scoped(store.open(runId, spec))
+      yield* write(runId, { type: "run.started" }, { type: "message.written", text: "Lima" })
+      yield* journal.close(runId)
+      const { body } = yield* Fiber.join(reading)
+      assert.deepStrictEqual(idsIn(body), [])
+      assert.notInclude(body, "Lima")
+    })
+  )
+
   it.live("waits for the last events of a host whose run has ended already", () =>
     Effect.gen(function* () {
       const { begin, one, queue, write } = yield* world

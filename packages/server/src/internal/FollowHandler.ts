@@ -4,7 +4,8 @@
  * The number of readers is limited, and each stream ends after a while, so that a revoked grant does not read on.
  */
 import { type JournalPage, RunJournal } from "@cogni/sandbox-core/RunJournal"
-import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
+import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { Clock, Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import type { ServerLimits } from "../ServerLimits.ts"
@@ -51,19 +52,43 @@ export const afterOf = (lastEventId: string | undefined, after: number | undefin
 const secondsSince = (time: string) =>
   Effect.map(Clock.currentTimeMillis, (now) => (now - Date.parse(time)) / 1000)
 
+/**
+ * Ends a stream when a run turns out to be of another account. An ID that one account has submitted may be used by another
+ * one on a host, and the record of that run is there before its events.
+ */
+const ownOnly = <A, E>(
+  pieces: Stream.Stream<A, E>,
+  describe: Effect.Effect<RunRecord | undefined, RunStoreError>,
+  billingAccountId: string
+): Stream.Stream<A, E> =>
+  Stream.suspend(() => {
+    let isOwn = false
+    const isForeign = Effect.gen(function* () {
+      if (isOwn) return false
+      const record = yield* describe
+      isOwn = record !== undefined && RunView.accountOf(record) === billingAccountId
+      return record !== undefined && !isOwn
+    }).pipe(Effect.orElseSucceed(() => true))
+    return pieces.pipe(
+      Stream.mapEffect((piece) => Effect.map(isForeign, (foreign) => (foreign ? undefined : piece))),
+      Stream.takeWhile((piece) => piece !== undefined)
+    )
+  })
+
 export const make = Effect.fnUntraced(function* (
   limits: ServerLimits,
   { lookUp }: RunHandlers,
   readers: Readers
 ) {
   const journal = yield* RunJournal
+  const store = yield* RunStore
   const turn = Turns.make()
   const tails = yield* JournalTail.make(limits, turn)
   const firsts = SharedReadings.make<JournalPage | undefined, RunStoreError>()
 
   return Effect.fn("SandboxServer.followRun")(function* (id: string, after: number) {
     const { here, record, runId, submitted } = yield* lookUp(id)
-    const { id: grantId } = yield* CurrentGrant
+    const { billingAccountId, id: grantId } = yield* CurrentGrant
     const isRecordOver = record !== undefined && RunView.isOver(record)
     const isOver = here === undefined && (isRecordOver || submitted?.end !== undefined)
     const first = yield* firsts(`${runId} ${after}`, journal.read({ runId, after, limit: 1 })).pipe(
@@ -81,7 +106,11 @@ export const make = Effect.fnUntraced(function* (
     yield* turn
     const taken = yield* SseResponse.endWhenStalled(limits.streamIdleSecondsMax)
     const pieces = Stream.make(utf8.encode(`: ${runId}\n\n`)).pipe(
-      Stream.concat(tails.follow(runId, after)),
+      Stream.concat(
+        record === undefined && here === undefined
+          ? ownOnly(tails.follow(runId, after), store.describe(runId), billingAccountId)
+          : tails.follow(runId, after)
+      ),
       Stream.tap(() => taken)
     )
     return HttpServerResponse.stream(pieces, {
