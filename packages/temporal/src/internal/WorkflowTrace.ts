@@ -26,6 +26,8 @@ export const interceptors = (): WorkflowInterceptors => {
     outbound: [
       {
         scheduleActivity: (input, next) => next({ ...input, headers: withParent(input.headers, parent) }),
+        scheduleLocalActivity: (input, next) =>
+          next({ ...input, headers: withParent(input.headers, parent) }),
         startChildWorkflowExecution: (input, next) =>
           next({ ...input, headers: withParent(input.headers, parent) })
       }
