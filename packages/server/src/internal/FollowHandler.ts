@@ -53,8 +53,8 @@ const secondsSince = (time: string) =>
   Effect.map(Clock.currentTimeMillis, (now) => (now - Date.parse(time)) / 1000)
 
 /**
- * Ends a stream when a run turns out to be of another account. An ID that one account has submitted may be used by another
- * one on a host, and the record of that run is there before its events.
+ * Ends a stream when a run turns out to be of another account. An ID that one account has submitted may be used by
+ * another one on a host, and the record of that run is there before its events.
  */
 const ownOnly = <A, E>(
   pieces: Stream.Stream<A, E>,
