@@ -30,7 +30,7 @@ describe("a page's bundle", () => {
     assert.sameMembers(
       ours.filter((path) => !path.startsWith("react/")),
       [
-        "graph-provider/src/agents/Agent.ts",
+        "graph-provider/src/agents/AgentFields.ts",
         "graph-provider/src/graphs/AgentCatalog.ts",
         "graph-provider/src/graphs/GraphId.ts"
       ]

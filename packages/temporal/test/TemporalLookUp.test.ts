@@ -90,6 +90,8 @@ describe("a durable run in Temporal", () => {
   it.effect("is unreachable after 5 seconds without an answer, and the call ends then", () =>
     Effect.gen(function* () {
       const hung = world(() => new Promise<never>(() => {}))
+      // The client counts by the system's clock, which a test does not stop.
+      const before = Date.now()
       for (const call of [hung.runs.find(runId), hung.runs.underWay("acme"), hung.runs.cancel(runId)]) {
         const asking = yield* Effect.forkChild(Effect.flip(call), { startImmediately: true })
         yield* TestClock.adjust("5 seconds")
@@ -97,7 +99,11 @@ describe("a durable run in Temporal", () => {
         assert.isTrue(isRetryable)
         assert.include(message, "did not answer in 5 seconds")
       }
-      assert.deepStrictEqual(hung.deadlines, [5000, 10_000, 15_000])
+      assert.lengthOf(hung.deadlines, 3)
+      for (const deadline of hung.deadlines) {
+        assert.isAtLeast(deadline, before + 5000)
+        assert.isAtMost(deadline, Date.now() + 5000)
+      }
       // It has the run, and does not tell its outcome.
       const half = world(() => Promise.resolve(workflow({ owner: "acme", status: "COMPLETED" })))
       const asking = yield* Effect.forkChild(Effect.flip(half.runs.find(runId)), { startImmediately: true })
