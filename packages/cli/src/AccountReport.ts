@@ -5,7 +5,7 @@ import * as Money from "@cogni/sandbox-ledger/Money"
 import { clip, columns, oneLine } from "./TerminalText.ts"
 
 /** An account with its limits. */
-export interface LimitedAccount {
+interface LimitedAccount {
   readonly account: string
   readonly limit: AccountLimit
   readonly standing: AccountStanding

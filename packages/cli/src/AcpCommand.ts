@@ -46,7 +46,7 @@ import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as Version from "./Version.ts"
 
-export type AcpInput = Flags.Typed<typeof Flags.acp>
+type AcpInput = Flags.Typed<typeof Flags.acp>
 
 /** Settings that all prompts of one process share. */
 interface Terms {

@@ -20,7 +20,7 @@ import { oneLine } from "./TerminalText.ts"
 
 const approvals = Layer.unwrap(Effect.map(Settings, ServeComposition.approvals))
 
-export type ListInput = Flags.Typed<typeof ApprovalFlags.list>
+type ListInput = Flags.Typed<typeof ApprovalFlags.list>
 
 export const list = Effect.fnUntraced(function* (input: ListInput) {
   const { account: billingAccountId, limit, run: runId } = input
@@ -39,7 +39,7 @@ export const list = Effect.fnUntraced(function* (input: ListInput) {
   )
 }, Effect.provide(approvals))
 
-export type DecideInput = Flags.Typed<typeof ApprovalFlags.decision> & {
+type DecideInput = Flags.Typed<typeof ApprovalFlags.decision> & {
   readonly approval: string
   readonly decision: ApprovalDecision
 }

@@ -45,7 +45,7 @@ import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import * as ToolRuleText from "./ToolRuleText.ts"
 
-export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
+type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
 
 /** Longest time until a change of the configuration takes effect. */
 export const reloadSecondsMax = 2

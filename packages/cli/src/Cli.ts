@@ -456,7 +456,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
   )
 
 /** Input of one invocation. */
-export interface MainInput {
+interface MainInput {
   readonly argv: ReadonlyArray<string>
   readonly environment: Record<string, string>
   /** Returns the signal that interrupted it. */

@@ -68,7 +68,7 @@ const modelsOf = ({
 const modelPatternsMax = 100
 
 /** Uses the files of a directory, in which no link leads out. */
-export const withFiles = <A, E, R>(
+const withFiles = <A, E, R>(
   path: string,
   use: (files: Files<FileRefused>) => Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | Refusal, R> =>

@@ -7,7 +7,7 @@ import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** Values of the environment variables. */
-export interface ConnectionVariables {
+interface ConnectionVariables {
   readonly keyFile: string | undefined
   readonly gitHubAppId: string | undefined
   readonly gitHubAppKeyFile: string | undefined

@@ -119,7 +119,7 @@ export const remove = Effect.fnUntraced(function* (
   )
 }, Effect.provide(stored))
 
-export type TestInput = Flags.Typed<typeof ConnectionFlags.test> & { readonly name: string }
+type TestInput = Flags.Typed<typeof ConnectionFlags.test> & { readonly name: string }
 
 /** Gets a credential as the operator of the account, tries it with a harmless request, and gives it back. */
 export const test = Effect.fnUntraced(function* (input: TestInput) {

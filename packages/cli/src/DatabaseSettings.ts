@@ -10,7 +10,7 @@ import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** Values of the environment variables. */
-export interface DatabaseVariables {
+interface DatabaseVariables {
   readonly url: ReturnType<typeof DatabaseAddress.parse> | undefined
   readonly urlFile: string | undefined
 }

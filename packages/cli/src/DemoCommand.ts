@@ -26,7 +26,7 @@ import { Settings } from "./Settings.ts"
 
 const prompt = "Say hello from inside the sandbox."
 
-export interface DemoInput extends Output.Asked {
+interface DemoInput extends Output.Asked {
   readonly model?: string | undefined
   readonly quiet: boolean
 }

@@ -38,7 +38,7 @@ export const render = (findings: ReadonlyArray<Finding.Finding>): ReadonlyArray<
 }
 
 /** Checks the version of git, which only runs with `--repo` need. */
-export const gitFinding = (version: string | undefined): Finding.Finding => {
+const gitFinding = (version: string | undefined): Finding.Finding => {
   const { gitVersionMin } = RelayUpkeep
   if (version === undefined) return Finding.warn("git", "not found", "Install git: runs with --repo need it")
   const [major = 0, minor = 0] = version.split(".").map(Number)

@@ -8,7 +8,7 @@
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import { Record } from "effect"
 
-export interface ExitCodeEntry {
+interface ExitCodeEntry {
   readonly code: number
   readonly name: string
   readonly meaning: string

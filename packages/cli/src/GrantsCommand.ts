@@ -22,7 +22,7 @@ import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 import * as ToolRuleText from "./ToolRuleText.ts"
 
-export type CreateInput = Flags.Typed<typeof GrantFlags.create>
+type CreateInput = Flags.Typed<typeof GrantFlags.create>
 
 const grants = Layer.unwrap(Effect.map(Settings, ServeComposition.grants))
 

@@ -12,7 +12,7 @@ import * as InstalledImages from "./InstalledImages.ts"
 import * as Output from "./Output.ts"
 
 /** Limit on one call of the script. All images together take a few minutes; a slow network takes longer. */
-export const buildSecondsMax = 7200
+const buildSecondsMax = 7200
 
 /** Name of the program in the script's own messages. */
 const caller = "cogni-sandbox"

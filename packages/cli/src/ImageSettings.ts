@@ -10,9 +10,9 @@ import { Effect } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 
 /** Largest file of a public key. */
-export const keyBytesMax = 16 * 1024
+const keyBytesMax = 16 * 1024
 
-export interface ImageVariables {
+interface ImageVariables {
   readonly pull: "never" | "missing" | undefined
   readonly keyFile: string | undefined
 }

@@ -12,7 +12,7 @@ import * as Output from "./Output.ts"
 import { Settings } from "./Settings.ts"
 import { columns } from "./TerminalText.ts"
 
-export type BuildInput = Flags.Typed<typeof ImageFlags.build>
+type BuildInput = Flags.Typed<typeof ImageFlags.build>
 
 /** Arguments of the script for a call of `images build`. */
 export const argvOf = ({ all, base, names, noCache, only }: BuildInput): ReadonlyArray<string> => [

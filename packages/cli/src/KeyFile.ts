@@ -12,7 +12,7 @@ import { Effect, Redacted } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 
 /** Largest key file. No HTTP header carries a longer key. */
-export const keyFileBytesMax = 16 * 1024
+const keyFileBytesMax = 16 * 1024
 
 const othersMask = 0o077
 

@@ -20,7 +20,7 @@ export const levelOf = (words: ReadonlyArray<string>): LogLevel.LogLevel =>
   isStaying(words[0]) && !words.some((word) => word === "--quiet" || word === "-q") ? "Info" : "Warn"
 
 /** Formats one line of JSON. Annotations cannot replace the first three fields. */
-export const jsonLine = (
+const jsonLine = (
   level: LogLevel.LogLevel,
   message: string,
   millis: number,

@@ -43,9 +43,9 @@ export interface McpPlan {
 }
 
 /** Default lifetime of one sandbox: the maximum of a spec. */
-export const sandboxSecondsDefault = 86_400
+const sandboxSecondsDefault = 86_400
 
-export const idleSecondsDefault = 15 * 60
+const idleSecondsDefault = 15 * 60
 
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings

@@ -6,7 +6,7 @@ import type { Refusal } from "./Failure.ts"
 import * as JsonFile from "./JsonFile.ts"
 
 /** Values of the environment variables. */
-export interface PackageVariables {
+interface PackageVariables {
   readonly file: string | undefined
   readonly proxyUrl: string | undefined
   readonly noProxy: string | undefined

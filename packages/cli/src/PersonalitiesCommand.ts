@@ -24,9 +24,9 @@ import { columns, oneLine } from "./TerminalText.ts"
 
 type Named<F> = Flags.Typed<F> & { readonly name: string }
 
-export type PersonalityInput = Named<typeof PersonalityFlags.personality>
+type PersonalityInput = Named<typeof PersonalityFlags.personality>
 
-export type SkillInput = Named<typeof PersonalityFlags.skill>
+type SkillInput = Named<typeof PersonalityFlags.skill>
 
 /** Lists the personalities that runs can choose here, with their models. */
 export const list = Effect.fnUntraced(function* (input: Output.Asked) {

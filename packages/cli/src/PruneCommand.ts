@@ -26,7 +26,7 @@ import * as RunLedger from "./RunLedger.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-export type PruneInput = Flags.Typed<typeof PruneFlags.prune>
+type PruneInput = Flags.Typed<typeof PruneFlags.prune>
 
 export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const settings = yield* Settings

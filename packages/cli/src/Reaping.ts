@@ -10,7 +10,7 @@ import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 
 /** Longest time that a command waits for the removal at its end. */
-export const reapSecondsMax = 5
+const reapSecondsMax = 5
 
 /** Removes directories of dead owners once, and adds outcome and usage to their records. */
 export const records = Effect.gen(function* () {

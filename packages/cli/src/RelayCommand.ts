@@ -32,7 +32,7 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   yield* Output.note("no commits are kept")
 })
 
-export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: string }
+type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: string }
 
 /** Resumes a delivery where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {

@@ -41,7 +41,7 @@ import * as UserFiles from "./UserFiles.ts"
 /** Characters of an agent's text that are kept in case its run fails. */
 const textCharsMax = 256 * 1024
 
-export type RunInput = Flags.Typed<typeof Flags.run> & {
+type RunInput = Flags.Typed<typeof Flags.run> & {
   readonly prompt?: string | undefined
   /** Words after `--`. */
   readonly command?: ReadonlyArray<string> | undefined

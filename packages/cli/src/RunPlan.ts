@@ -41,7 +41,7 @@ export type RunSubject =
 /** Egress of a sandbox: where its socket leads. */
 export type WayOut = { readonly _tag: "None" } | ModelWayOut
 
-export type ModelWayOut = { readonly _tag: "Demo"; readonly model: string } | UpstreamWayOut
+type ModelWayOut = { readonly _tag: "Demo"; readonly model: string } | UpstreamWayOut
 
 export interface UpstreamWayOut {
   readonly _tag: "Upstream"

@@ -1,5 +1,5 @@
 /** Finds the run that a user means: by its ID, or by a prefix that no other one has. Pure. */
-export type Match<Id extends string> =
+type Match<Id extends string> =
   | { readonly _tag: "Found"; readonly id: Id }
   | { readonly _tag: "None" }
   | { readonly _tag: "Several" }

@@ -31,7 +31,7 @@ import * as RunKeySettings from "./RunKeySettings.ts"
 import * as UpstreamSettings from "./UpstreamSettings.ts"
 
 /** Configuration of the upstream. */
-export type UpstreamSetting =
+type UpstreamSetting =
   | { readonly _tag: "Absent" }
   | { readonly _tag: "Configured"; readonly url: string; readonly key: Redacted.Redacted<string> }
   /** Only the URL or only the key is set. */
@@ -76,7 +76,7 @@ export const takeEnvironment = (environment: Record<string, string | undefined>)
   return taken
 }
 
-export const upstreamOf = (
+const upstreamOf = (
   url: string | undefined,
   key: Redacted.Redacted<string> | undefined,
   from: KeyVariable = "COGNI_LLM_KEY"

@@ -20,7 +20,7 @@ import * as RunLedger from "./RunLedger.ts"
 import { Settings } from "./Settings.ts"
 import * as SpendReport from "./SpendReport.ts"
 
-export type SpendInput = Flags.Typed<typeof SpendFlags.sums>
+type SpendInput = Flags.Typed<typeof SpendFlags.sums>
 
 /** Sums the costs of runs by account, run, model, agent, or another property. */
 export const spend = Effect.fnUntraced(function* (input: SpendInput) {

@@ -21,7 +21,7 @@ import * as TemporalSettings from "./TemporalSettings.ts"
 import { oneLine } from "./TerminalText.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-export type SubmitInput = Flags.Typed<typeof TemporalFlags.submit> & { readonly prompt?: string | undefined }
+type SubmitInput = Flags.Typed<typeof TemporalFlags.submit> & { readonly prompt?: string | undefined }
 
 /** Time after which a run that nothing takes is reported. */
 const untakenSeconds = 10

@@ -26,7 +26,7 @@ import * as TaskReport from "./TaskReport.ts"
 import * as TerminalApproval from "./TerminalApproval.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-export type TaskInput = Flags.Typed<typeof Flags.task> & { readonly prompt?: string | undefined }
+type TaskInput = Flags.Typed<typeof Flags.task> & { readonly prompt?: string | undefined }
 
 export const task = (input: TaskInput) =>
   TerminalApproval.around(input.askTools, (approvals) => working(input, approvals))

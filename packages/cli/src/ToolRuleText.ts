@@ -6,7 +6,7 @@ import { refusal } from "./Failure.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** Fault of a rule, and a text to write instead. */
-export interface RuleProblem {
+interface RuleProblem {
   readonly problem: string
   readonly remedy: string
 }

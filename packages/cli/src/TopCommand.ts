@@ -14,7 +14,7 @@ import * as TopReport from "./TopReport.ts"
 /** Maximum number of shown runs, the newest first. */
 const shownMax = 50
 
-export interface TopInput extends Output.Asked {
+interface TopInput extends Output.Asked {
   readonly once: boolean
   readonly intervalSeconds: number
 }

@@ -47,7 +47,7 @@ export const progressed = (before: Progress, entry: JournalEntry): Progress => {
   }
 }
 
-export interface TopRow {
+interface TopRow {
   readonly record: RunRecord
   readonly progress: Progress
 }

@@ -11,7 +11,7 @@ import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** Values of the environment variables. */
-export interface UpstreamVariables {
+interface UpstreamVariables {
   readonly url: string | undefined
   readonly proxyUrl: string | undefined
   readonly noProxy: string | undefined

@@ -17,7 +17,7 @@ import * as TemporalSettings from "./TemporalSettings.ts"
 import { oneLine } from "./TerminalText.ts"
 import * as Version from "./Version.ts"
 
-export type WorkerInput = Flags.Typed<typeof TemporalFlags.worker>
+type WorkerInput = Flags.Typed<typeof TemporalFlags.worker>
 
 const runsDefault = 8
 

@@ -9,7 +9,7 @@ export interface DataColumn {
   readonly isFigure?: boolean
 }
 
-export interface DataRow {
+interface DataRow {
   readonly id: string
   /** The first cell is the header of the row. */
   readonly cells: ReadonlyArray<ReactNode>

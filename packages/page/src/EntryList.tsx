@@ -19,7 +19,7 @@ interface EntryPage<A> {
   readonly next?: string | undefined
 }
 
-export interface EntryListProps<A> {
+interface EntryListProps<A> {
   /** Name of the entries, such as `grants`. Also the last part of the key of the query. */
   readonly what: string
   readonly label: string

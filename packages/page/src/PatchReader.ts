@@ -18,7 +18,7 @@ export interface ReadFile {
   readonly notes: ReadonlyArray<string>
 }
 
-export interface ReadPatch {
+interface ReadPatch {
   readonly files: ReadonlyArray<ReadFile>
   /** The text ends in a hunk. */
   readonly isCut: boolean

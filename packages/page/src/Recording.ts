@@ -10,7 +10,7 @@ export interface Moment {
   readonly at: number
 }
 
-export interface TimedPiece extends Moment {
+interface TimedPiece extends Moment {
   /** Counts from 1. */
   readonly seq: number
   readonly text: string

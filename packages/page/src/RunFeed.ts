@@ -22,7 +22,7 @@ export type Channel = "stdout" | "stderr"
 export const outputCharsMax = 2 * 1024 * 1024
 
 /** The newest output of a channel. Grows in place: a run can write a hundred thousand pieces. */
-export class OutputLog {
+class OutputLog {
   #pieces: Array<Piece> = []
   #chars = 0
 

@@ -39,7 +39,7 @@ const Relay = Schema.Struct({
   pullRequestUrl: optionalText
 })
 
-export const ChangedFile = Schema.Struct({
+const ChangedFile = Schema.Struct({
   path: Schema.String,
   added: optionalNumber,
   removed: optionalNumber

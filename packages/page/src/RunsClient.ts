@@ -26,10 +26,10 @@ const pageEntries = 50
 export const outputBytesMax = 2 * 1024 * 1024
 
 /** Longest kept body of a call that is shown. */
-export const bodyCharsMax = 500_000
+const bodyCharsMax = 500_000
 
 /** Longest recording that is read. The server writes less. */
-export const recordingCharsMax = 40 * 1024 * 1024
+const recordingCharsMax = 40 * 1024 * 1024
 
 /** Longest answer that is read. The server stores less. */
 export const answerCharsMax = 128 * 1024

@@ -49,7 +49,7 @@ const SchemeChoice = () => {
   )
 }
 
-export interface ShellProps {
+interface ShellProps {
   readonly grant: Grant
   readonly onSignOut: () => void
   /** Path of the page that is shown. */

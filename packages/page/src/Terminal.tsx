@@ -26,7 +26,7 @@ const dark = {
 /** Maximum number of characters that are written at once. More would scroll out of the terminal. */
 const writtenCharsMax = 2 * 1024 * 1024
 
-export interface TerminalProps {
+interface TerminalProps {
   readonly label: string
   /** Output in order. The first pieces may be dropped, and new ones are at the end. */
   readonly pieces: ReadonlyArray<Piece>

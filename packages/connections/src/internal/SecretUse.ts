@@ -7,7 +7,7 @@
 import { Redacted } from "effect"
 
 /** Longest credential, in characters. No HTTP header carries a longer one. */
-export const secretCharactersMax = 16 * 1024
+const secretCharactersMax = 16 * 1024
 
 /** Bytes of a secret, to encrypt it. */
 export const bytesOf = (secret: Redacted.Redacted<string>): Uint8Array =>

@@ -40,7 +40,7 @@ export type HostLimit = (partial: Partial) => LimitReason
 type Ending = ContainerExit | HostLimit
 
 /** Returns the broken limit that the kernel enforced. It precedes those of the host, because it was broken first. */
-export const kernelLimit = (
+const kernelLimit = (
   exit: ContainerExit | undefined,
   limits: Limits,
   partial: Partial

@@ -38,7 +38,7 @@ const age = Metric.histogram("sandbox_pool_age_seconds", {
   boundaries: [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
 })
 
-export type ClaimResult = "cold" | "failed" | "hit" | "miss"
+type ClaimResult = "cold" | "failed" | "hit" | "miss"
 
 export type Dropped = "age" | "demand" | "end" | "memory" | "unusable"
 

@@ -6,7 +6,7 @@
 import { Cause, Duration, Effect, Exit, Fiber, Option, Scope } from "effect"
 
 /** How long one release step may take before the next one starts. */
-export const releaseSecondsMax = 30
+const releaseSecondsMax = 30
 
 /** Runs one release step. */
 export const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Effect.Effect<void> =>

@@ -28,7 +28,7 @@ import * as RunMetrics from "./RunMetrics.ts"
 export const stepSecondsMax = 120
 
 /** Error of a step that timed out: a fault of the component that ran it. */
-export type TooSlow = RuntimeUnavailable | ProxyFailed | HostFailed
+type TooSlow = RuntimeUnavailable | ProxyFailed | HostFailed
 
 const tooSlow = (phase: Phase, secondsMax: number): TooSlow => {
   const detail = `did not finish "${phase}" within ${secondsMax} s`

@@ -21,7 +21,7 @@ import type { SandboxSpec } from "../SandboxSpec.ts"
 import type { LlmBudget } from "../SpecFields.ts"
 
 /** Maximum number of agents with a label of their own. */
-export const agentsMax = 50
+const agentsMax = 50
 
 const seconds = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
 
@@ -172,7 +172,7 @@ export const refusedAs = ({ _tag: reason }: Reason): Effect.Effect<void> =>
   Metric.update(Metric.withAttributes(refused, { reason }), 1)
 
 /** Spans of model calls, where they exist. */
-export type SpansOfCalls = ReadonlyMap<LlmCall, Tracer.AnySpan>
+type SpansOfCalls = ReadonlyMap<LlmCall, Tracer.AnySpan>
 
 /** Counts the end of a run that has begun, with what its proxy recorded. */
 export const ends = (

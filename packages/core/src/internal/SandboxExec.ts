@@ -13,7 +13,7 @@ import type { Broken } from "./SandboxGuard.ts"
 /** Empty: the reader of a command has its output. */
 const nothing: Partial = { output: emptyOutput, peak: {} }
 
-export interface CommandContext {
+interface CommandContext {
   readonly error: (reason: Reason) => SandboxError
   readonly broken: Effect.Effect<Broken>
   readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>

@@ -174,7 +174,7 @@ const sumOf = (group: string | undefined, entries: ReadonlyArray<LedgerEntry>): 
 }
 
 /** Orders sums: the most expensive first, then by name; unnamed and unknown last. */
-export const compareSums = (a: SpendSum, b: SpendSum): number => {
+const compareSums = (a: SpendSum, b: SpendSum): number => {
   const [left, right] = [a.cost ?? -1n, b.cost ?? -1n]
   if (left !== right) return left > right ? -1 : 1
   if (a.group === b.group) return 0

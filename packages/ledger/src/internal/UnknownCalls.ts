@@ -17,7 +17,7 @@ import * as RunKeyRows from "./RunKeyRows.ts"
 /** Maximum entries of a key that are read to explain rows. A larger run has no judgement of rows that cost nothing. */
 const entriesMax = 50_000
 
-export interface KeyRows {
+interface KeyRows {
   readonly run: SettledRun
   readonly runKeyHash: string
   /** All rows of the key. */

@@ -59,7 +59,7 @@ exec mv -T -- "$2" "$1"`
 
 export type Operation = keyof typeof scripts
 
-export interface FileCommand {
+interface FileCommand {
   /** Absolute, and in the workspace. */
   readonly path: string
   /** Path that Mastra gave, for its errors. */

@@ -19,7 +19,7 @@ const timedOutCode = 124
 /** Text that is kept for `reader` when it is not read. Then the process waits, as it would for a full pipe. */
 const readerBytesMax = 1024 * 1024
 
-export interface ProcessOptions extends Pick<SpawnProcessOptions, "onStdout" | "onStderr"> {
+interface ProcessOptions extends Pick<SpawnProcessOptions, "onStdout" | "onStderr"> {
   readonly pid: string
   readonly maxRetainedBytes: number
   readonly timeoutMsMax: number | undefined

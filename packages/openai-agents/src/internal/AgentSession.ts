@@ -37,7 +37,7 @@ import * as SessionCommands from "./SessionCommands.ts"
 import type { SessionState } from "./SessionState.ts"
 import * as WorkspaceArchive from "./WorkspaceArchive.ts"
 
-export interface SessionOptions {
+interface SessionOptions {
   readonly shell: string
   readonly outputCharactersMax: number
   readonly archiveBytesMax: number

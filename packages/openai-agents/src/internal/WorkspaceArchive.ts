@@ -18,7 +18,7 @@ const stepSecondsMax = 600
 const pieceBytes = 64 * 1024
 
 /** Leaves out the paths that are its arguments. Exit code 1 means that a file has changed while it was read. */
-export const makeScript = `
+const makeScript = `
 for path do
   shift
   set -- "$@" "--exclude=./$path"
@@ -26,12 +26,12 @@ done
 tar --create --sparse --anchored --no-wildcards "$@" --file=- . || [ $? -eq 1 ]`
 
 /** Prints the number of members, the bytes of the extracted files, and the exit code of tar. */
-export const measureScript = `
+const measureScript = `
 { LC_ALL=C tar --list --verbose --numeric-owner --quoting-style=escape --file=-; echo "end $?"; } |
 awk '$1 == "end" { code = $2; next } { members++; if (/^-/) bytes += $3 } END { printf "%.0f %.0f %d\\n", members, bytes, code }'`
 
 /** Empties the working directory, then extracts into it. The argument is a name that stays, or empty. */
-export const extractScript = `
+const extractScript = `
 chmod -R u+rwX . 2>/dev/null
 find . -mindepth 1 -maxdepth 1 \${1:+! -name "$1"} -exec rm -rf -- {} + &&
 tar --extract --no-same-owner --preserve-permissions --anchored --no-wildcards \${1:+"--exclude=./$1"} --file=-`

@@ -9,7 +9,7 @@ import { Worker, type WorkerOptions } from "node:worker_threads"
 /** Plain data, so that one thread can pass it to the next. */
 export type ThreadCode = { readonly file: string } | { readonly text: string }
 
-export interface ThreadCodes {
+interface ThreadCodes {
   readonly shard: ThreadCode
   readonly inspection: ThreadCode
   /** Relays of an nginx for many runs. */

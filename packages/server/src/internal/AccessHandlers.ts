@@ -14,7 +14,7 @@ import type { ConnectionView, GrantView, UseView } from "./AccessApi.ts"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
 
-export interface PageAsked {
+interface PageAsked {
   readonly after?: string | undefined
   readonly limit?: number | undefined
 }

@@ -12,7 +12,7 @@ import type { ServerLimits } from "../ServerLimits.ts"
 import { type RunStart, runHeader, type StartAsked } from "./RunStart.ts"
 import * as SseResponse from "./SseResponse.ts"
 
-export interface ChatAsked extends StartAsked {
+interface ChatAsked extends StartAsked {
   readonly protocol: "events" | "ai-sdk" | undefined
 }
 

@@ -25,7 +25,7 @@ export const ChatRequest = Schema.Struct({
 export type ChatRequest = typeof ChatRequest.Type
 
 /** Identifiers of the request that are not in its body. */
-export interface ChatTrace {
+interface ChatTrace {
   readonly requestId: string
   readonly traceId: string
   readonly idempotencyKey: string | undefined

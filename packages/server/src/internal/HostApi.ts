@@ -4,7 +4,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authentication } from "./Authentication.ts"
 
 /** The host of the server. */
-export const HostView = Schema.Struct({
+const HostView = Schema.Struct({
   /** ID of its state directory. */
   hostId: Schema.optionalKey(Schema.String),
   /** Graphs whose image is missing. */

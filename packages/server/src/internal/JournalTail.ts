@@ -219,7 +219,7 @@ const pieceOf = Effect.fnUntraced(function* (
 })
 
 /** Time that a reader may follow a run, and after which a quiet stream has a comment. */
-export type FollowLimits = Pick<ServerLimits, "followSecondsMax" | "heartbeatSeconds">
+type FollowLimits = Pick<ServerLimits, "followSecondsMax" | "heartbeatSeconds">
 
 /** Streams what comes after a number, with a comment when nothing has come for a while. */
 const piecesOf = Effect.fnUntraced(function* (followed: Followed, after: number, limits: FollowLimits) {

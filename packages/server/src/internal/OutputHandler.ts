@@ -14,7 +14,7 @@ import * as Problem from "./Problem.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
 
 /** Maximum number of bytes in the answer of a range. */
-export const rangeBytesMax = 8 * 1024 * 1024
+const rangeBytesMax = 8 * 1024 * 1024
 
 /** Size of one reading of a journal: a longer one would hold up the runs of this process. */
 const pieceBytesMax = 1024 * 1024
@@ -25,7 +25,7 @@ export type Channel = "stdout" | "stderr"
 export type Range = { readonly from: number; readonly to: number } | "whole" | "unsatisfiable"
 
 /** Returns the asked range of bytes. Other units, and several ranges, are ignored, as the standard allows. */
-export const rangeOf = (header: string | undefined, bytes: number): Range => {
+const rangeOf = (header: string | undefined, bytes: number): Range => {
   const [matched, first = "", last = ""] = /^bytes=(\d{0,15})-(\d{0,15})$/u.exec(header?.trim() ?? "") ?? []
   if (matched === undefined || (first === "" && last === "")) return "whole"
   if (first === "") {

@@ -27,7 +27,7 @@ export const statusOf = {
   unavailable: 503
 } as const
 
-export type ProblemCode = keyof typeof statusOf
+type ProblemCode = keyof typeof statusOf
 
 const problem = <const Codes extends readonly [ProblemCode, ...ReadonlyArray<ProblemCode>]>(
   identifier: string,
@@ -46,7 +46,7 @@ const problem = <const Codes extends readonly [ProblemCode, ...ReadonlyArray<Pro
     .pipe(HttpApiSchema.status(statusOf[codes[0]]))
 
 export const Invalid = problem("Invalid", ["invalid_request"], "The request is invalid.")
-export const Unpaid = problem("Unpaid", ["insufficient_credits"], "The account has insufficient credits.")
+const Unpaid = problem("Unpaid", ["insufficient_credits"], "The account has insufficient credits.")
 export const Denied = problem(
   "Denied",
   ["authz_denied", "policy_denied"],
@@ -66,7 +66,7 @@ export const RangeUnsatisfiable = problem(
 )
 export const TooMany = problem("TooMany", ["rate_limit"], "Too many runs or requests; see Retry-After.")
 /** Not in the OpenAPI document, because it is answered before an endpoint is selected. */
-export const Misdirected = problem(
+const Misdirected = problem(
   "Misdirected",
   ["misdirected_request"],
   "The server does not serve the name in Host."
@@ -129,7 +129,7 @@ const unavailableReasons: ReadonlySet<string> = new Set([
 ])
 
 /** Converts the refusal of a run. An unavailable store is not an error of the caller. */
-export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
+const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
   make(unavailableReasons.has(reason) ? "unavailable" : codes[error], reason, message) as Problem
 
 /** Fails with the problem of a refusal, and with `Retry-After` if known. */

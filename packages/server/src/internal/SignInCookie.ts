@@ -26,7 +26,7 @@ export const csrfHeader = "x-cogni-csrf"
 const path = "/api/v1"
 
 /** The route that tells the page the header's value, and so cannot require it. */
-export const signInPath = `${path}/sign-in`
+const signInPath = `${path}/sign-in`
 
 /** The valid name: with TLS, only the one that no other server can set. */
 const nameIn = (request: HttpServerRequest.HttpServerRequest) =>

@@ -15,11 +15,11 @@ export const ThreadView = Thread.mapFields((fields) => ({
 
 export type ThreadView = typeof ThreadView.Type
 
-export const ThreadList = Schema.Struct({ threads: Schema.Array(ThreadView) }).annotate({
+const ThreadList = Schema.Struct({ threads: Schema.Array(ThreadView) }).annotate({
   identifier: "ThreadList"
 })
 
-export const ThreadHistory = Schema.Struct({
+const ThreadHistory = Schema.Struct({
   thread: ThreadView,
   /** The newest, or those before `before`: oldest first, at most 50 turns and 512 KiB, but at least one. */
   turns: Schema.Array(ThreadTurn),
@@ -27,7 +27,7 @@ export const ThreadHistory = Schema.Struct({
   before: Schema.optionalKey(Schema.Int)
 }).annotate({ identifier: "ThreadHistory" })
 
-export const ThreadRemoved = Schema.Struct({
+const ThreadRemoved = Schema.Struct({
   key: ThreadKey,
   status: Schema.Literals(["removed", "reset"])
 }).annotate({ identifier: "ThreadRemoved" })

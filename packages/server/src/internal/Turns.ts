@@ -5,7 +5,7 @@
 import { Effect } from "effect"
 
 /** Pieces of work in one turn of the event loop. */
-export const perTurnMax = 8
+const perTurnMax = 8
 
 /** Returns an effect that ends when it is one's turn. */
 export const make = (max: number = perTurnMax): Effect.Effect<void> => {

@@ -9,7 +9,7 @@ import { Hash, Result } from "effect"
 import { NetAddress } from "effect/net"
 
 /** Maximum number of remembered token hashes. The least recently used one is evicted. */
-export const knownMax = 10_000
+const knownMax = 10_000
 
 /** Number of buckets for all addresses: so many that two callers seldom share one. */
 export const buckets = 1024

@@ -18,7 +18,7 @@ export interface HostCommand {
 }
 
 /** A command that cannot fail any more. */
-export interface StartedCommand extends RunningCommand {
+interface StartedCommand extends RunningCommand {
   readonly exit: Effect.Effect<CommandExit>
   readonly signal: (name: SignalName) => Effect.Effect<void>
 }

@@ -35,7 +35,7 @@ export interface Bounds {
 }
 
 /** How to create the value of a session. */
-export interface Recipe<A, E> {
+interface Recipe<A, E> {
   /** A value with a different fingerprint is replaced, unless it is in use. */
   readonly fingerprint: unknown
   /** Creates the value; closing the scope ends it. Interrupted when no user waits for it any longer. */
@@ -50,7 +50,7 @@ export interface Seat<A, E> {
   readonly hold: (recipe: Recipe<A, E>) => Effect.Effect<A, E | SessionRefusal, Scope.Scope>
 }
 
-export interface TableRow<A> {
+interface TableRow<A> {
   readonly key: string
   /** Absent while it is being created. */
   readonly value: A | undefined

@@ -11,7 +11,7 @@ import { isPassing } from "./DatabaseFault.ts"
 export const callSecondsMax = 10
 
 /** Seconds after the first attempt during which a call is retried. */
-export const againSecondsMax = 3
+const againSecondsMax = 3
 
 /** Creates calls that fail with the caller's error type: `failed` for database errors, `silent` for timeouts. */
 export const make = <Failure>(

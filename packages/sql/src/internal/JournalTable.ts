@@ -94,7 +94,7 @@ export const entriesOf = (lines: string): ReadonlyArray<JournalEntry> =>
   lines.split("\n").flatMap((line) => Option.toArray(decodeEntry(line)))
 
 /** A run with its size and its account, as the sweep sees it. */
-export interface Sized {
+interface Sized {
   readonly runId: string
   readonly bytes: number
   /** Empty if the run has no record. */

@@ -14,7 +14,7 @@ import type { SqlError } from "effect/sql/SqlError"
 import { limits, type QueryAnswer, QueryFailed, slow } from "./QueryLimits.ts"
 import * as StatementEnd from "./StatementEnd.ts"
 
-export interface PostgresPlace {
+interface PostgresPlace {
   readonly host: string
   readonly port?: number
   readonly database: string

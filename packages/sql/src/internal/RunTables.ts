@@ -27,14 +27,14 @@ export interface OutputRow {
   readonly bytes: Uint8Array
 }
 
-export interface AnnotationRow {
+interface AnnotationRow {
   readonly run_id: string
   readonly name: string
   readonly value: string
 }
 
 /** A run joined with one of its annotations. A run without annotations has one row with nulls. */
-export interface AnnotatedRow extends RunRow {
+interface AnnotatedRow extends RunRow {
   readonly name: string | null
   readonly value: string | null
 }

@@ -8,7 +8,7 @@ import { Effect, Schedule } from "effect"
 import { TemporalFailed } from "../TemporalServer.ts"
 
 /** A poller as Temporal tells it. */
-export interface Poller {
+interface Poller {
   readonly identity: string
   readonly seenMillis: number
 }

@@ -22,7 +22,7 @@ const Secret = Schema.RedactedFromValue(
 )
 
 /** The secret of a connection of this kind, as JSON. */
-export const OAuthSecret = Schema.Struct({
+const OAuthSecret = Schema.Struct({
   refreshToken: Secret,
   /** For confidential clients. */
   clientSecret: Schema.optionalKey(Secret),
@@ -35,7 +35,7 @@ export const OAuthSecret = Schema.Struct({
   )
 })
 
-export type OAuthSecret = typeof OAuthSecret.Type
+type OAuthSecret = typeof OAuthSecret.Type
 
 const Stored = Schema.fromJsonString(OAuthSecret)
 const decodeStored = Schema.decodeUnknownEffect(Stored)

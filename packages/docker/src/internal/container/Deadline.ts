@@ -23,7 +23,7 @@ export const exitCode = 98
 const waiter = "/usr/local/bin/cogni-waiter"
 
 /** How long a container can be held before its agent starts. The host gives each step of a start 120 s. */
-export const heldSecondsMax = 150
+const heldSecondsMax = 150
 
 /** Time for the host to end a container before the container ends itself. */
 export const slackSeconds = 5
@@ -32,7 +32,7 @@ export const slackSeconds = 5
  * Seconds that a proxy may run before and after its agent: it starts before the agent is created. This matters only if
  * its host process hangs. If that process dies, the proxy's input ends.
  */
-export const proxySecondsMore = 300
+const proxySecondsMore = 300
 
 /** Seconds from a container's start of work to its deadline. */
 export const secondsMax = ({ limits }: Timed): number =>

@@ -20,7 +20,7 @@ export const lines = {
 export const reportBytesMax = 256 * 1024
 
 /** The fields of `/proc/PID/status` that describe the isolation of a process. */
-export interface ProcessStatus {
+interface ProcessStatus {
   readonly userIds: ReadonlyArray<number>
   readonly groupIds: ReadonlyArray<number>
   readonly capabilities: Posture["capabilities"]

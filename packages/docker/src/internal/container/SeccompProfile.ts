@@ -19,7 +19,7 @@
  */
 
 /** A comparison of one argument, in the engine's format. */
-export interface ArgumentRule {
+interface ArgumentRule {
   readonly index: number
   readonly value: number
   readonly valueTwo?: number
@@ -27,7 +27,7 @@ export interface ArgumentRule {
 }
 
 /** A rule for system calls. A call passes if any rule matches it. A rule matches if all its arguments match. */
-export interface CallRule {
+interface CallRule {
   readonly names: ReadonlyArray<string>
   readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO"
   readonly errnoRet?: number

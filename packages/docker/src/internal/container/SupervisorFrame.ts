@@ -64,7 +64,7 @@ export interface Frame {
   readonly told: Told
 }
 
-export interface FrameDecoder {
+interface FrameDecoder {
   /** Returns the frames that these bytes complete, in order. Throws on an invalid frame. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<Frame>
 }

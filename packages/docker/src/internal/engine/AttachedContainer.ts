@@ -14,7 +14,7 @@ import * as Handshake from "../container/Handshake.ts"
 import * as LogStream from "./LogStream.ts"
 
 /** Timeout in seconds of a held container's report, and of the agent's start after `go`. */
-export const reportSecondsMax = 30
+const reportSecondsMax = 30
 
 /** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
 const claimSecondsMax = 5

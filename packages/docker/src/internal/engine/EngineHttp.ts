@@ -9,7 +9,7 @@ import { Agent, type IncomingMessage, request, type RequestOptions } from "node:
 import type { Duplex, Readable } from "node:stream"
 import type { DockerAddress } from "../../DockerSocket.ts"
 
-export interface EngineCall {
+interface EngineCall {
   readonly method: "GET" | "POST" | "DELETE"
   /** Path without a version, so that the engine uses its newest. Made with {@link path}. */
   readonly path: string

@@ -7,7 +7,7 @@ import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 
 const headerBytes = 8
 
-export interface Demultiplexer {
+interface Demultiplexer {
   /** Returns the output chunks in these bytes, in order. Throws on an invalid header. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<OutputChunk>
 }

@@ -25,7 +25,7 @@ export interface GitHubApp {
 /** Rights by name, such as `contents`. */
 export type Rights = Readonly<Record<string, string>>
 
-export interface TokenRequest {
+interface TokenRequest {
   /** URL of the repository. */
   readonly url: string
   readonly rights: Rights
@@ -34,7 +34,7 @@ export interface TokenRequest {
 }
 
 /** A token, as GitHub describes it. */
-export interface AppToken {
+interface AppToken {
   readonly token: Redacted.Redacted<string>
   readonly expiresAt: Date
   /** URLs of the repositories that it opens, if GitHub names them. */

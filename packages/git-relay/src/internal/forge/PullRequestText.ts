@@ -8,7 +8,7 @@
  */
 import { clip, oneLine, printable } from "../git/ShownText.ts"
 
-export interface PullRequestFacts {
+interface PullRequestFacts {
   readonly runId: string
   readonly baseBranch: string
   /** Commit messages, oldest first. */

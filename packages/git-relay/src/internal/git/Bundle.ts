@@ -23,7 +23,7 @@ export interface BundleExpectation {
   readonly objectsMax: number
 }
 
-export interface BundleHeader {
+interface BundleHeader {
   readonly tip: CommitId
   readonly objects: number
   /** Byte offset of the pack. */

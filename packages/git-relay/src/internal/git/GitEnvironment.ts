@@ -42,7 +42,7 @@ export interface GitCommand {
 /**
  * Memory limit of git for one object; a delta bomb of 2 KiB requests gigabytes. Undocumented; see git's `wrapper.c`.
  */
-export const allocationLimit = "512m"
+const allocationLimit = "512m"
 
 /** Complete environment of git, without the additions of a command. */
 export const environment: Readonly<Record<string, string>> = {

@@ -25,7 +25,7 @@ export interface Commit {
 }
 
 /** Kind of an entry, determined by its mode. */
-export type EntryKind = "tree" | "file" | "symlink" | "submodule" | "odd"
+type EntryKind = "tree" | "file" | "symlink" | "submodule" | "odd"
 
 const idBytes: Readonly<Record<ObjectFormat, number>> = { sha1: 20, sha256: 32 }
 

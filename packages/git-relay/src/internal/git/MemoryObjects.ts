@@ -6,7 +6,7 @@ import type { ObjectInfo, ObjectReader, ObjectType } from "./ObjectReader.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 
 /** A stored object: its type, and its content without git's header. */
-export interface StoredObject {
+interface StoredObject {
   readonly type: ObjectType
   readonly content: Uint8Array
 }
@@ -15,7 +15,7 @@ export interface StoredObject {
 export type File = string | Uint8Array | { readonly mode: string; readonly content: string | Uint8Array }
 
 /** An entry that refers to an object by its ID. */
-export interface Pointer {
+interface Pointer {
   readonly mode: string
   readonly id: string
 }

@@ -7,7 +7,7 @@ import { oneLine } from "./ShownText.ts"
 const secretCharactersMin = 4
 
 /** @internal */
-export type Redact = (text: string) => string
+type Redact = (text: string) => string
 
 /** Returns a function that makes text one line, without the secrets and without the user part of any URL. */
 export const make = (credentials: ReadonlyArray<GitCredential>): Redact => {

@@ -19,7 +19,7 @@ import { attempt, removeOwn } from "../git/RelayFiles.ts"
 import type { Owners } from "../steps/KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 
-export interface MirrorCacheOptions {
+interface MirrorCacheOptions {
   readonly directory: string
   /** Maximum size in bytes (default 4 GiB). */
   readonly bytesMax?: number | undefined

@@ -27,7 +27,7 @@ export interface ReadRequest {
   readonly depth: number
 }
 
-export interface DeliverRequest {
+interface DeliverRequest {
   readonly branch: BranchName
   readonly tip: CommitId
   /** The tree of `tip`. A branch with the same files already has the work. */
@@ -45,7 +45,7 @@ export interface DeliverRequest {
 export const originTarget = "/origin"
 
 /** Path of the bundle's directory in the container that delivers it. */
-export const deliveryTarget = "/delivery"
+const deliveryTarget = "/delivery"
 
 /** Reference in a bundle from a repository of this host. */
 export const baseRef = "refs/relay/base"

@@ -18,7 +18,7 @@ export interface OriginPreface {
 }
 
 /** Maximum size of a preface. 100,000 shallow commits take 8 MB. */
-export const prefaceBytesMax = 9 * 1024 * 1024
+const prefaceBytesMax = 9 * 1024 * 1024
 
 const signature = "cogni-origin 1"
 const refsMax = 2

@@ -35,7 +35,7 @@ export type Rules = ReturnType<typeof make>
 export const pathBytesMax = 4096
 
 /** Maximum size of a pointer. Git LFS neither writes nor reads longer ones. */
-export const pointerBytesMax = 1024
+const pointerBytesMax = 1024
 
 /** Maximum size of a commit's header, which contains signatures and the tags of merges. */
 export const headerBytesMax = 64 * 1024

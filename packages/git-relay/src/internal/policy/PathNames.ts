@@ -32,7 +32,7 @@ export const fold = (path: string): string =>
 export const baseOf = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
 
 /** Whether a component is the repository's own directory for some file system, or is not a valid name. */
-export const isDotGit = (name: string): boolean =>
+const isDotGit = (name: string): boolean =>
   fold(name)
     .split("/")
     .some((part) => part === ".git" || part === "git~1" || part === ".." || part === ".")

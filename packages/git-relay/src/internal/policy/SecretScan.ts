@@ -27,7 +27,7 @@ const partCharactersMax = 512 * 1024
 const overlapCharacters = 16 * 1024
 
 /** Minimum length of a secret to search for. A shorter one would be found in every other file. */
-export const knownSecretBytesMin = 8
+const knownSecretBytesMin = 8
 
 /**
  * Finds text in a file that looks like a credential. Only the name at the end of the path matters: some rules use it.

@@ -9,10 +9,10 @@ import { type Found, remedies } from "./CommitRules.ts"
 import { showPath } from "../git/ShownText.ts"
 
 /** Maximum number of reported violations. */
-export const violationsMax = 50
+const violationsMax = 50
 
 /** Number of violations that ends the check. */
-export const foundMax = 10_000
+const foundMax = 10_000
 
 export interface Where {
   readonly commit?: CommitId | undefined

@@ -34,7 +34,7 @@ export type Imported = Effect.Success<ReturnType<typeof keep>>
 
 export const unfit = (detail: string) => new UnfitBundle({ kind: "content", detail })
 
-export interface ImportTarget {
+interface ImportTarget {
   readonly gitDirectory: string
   readonly expected: Bundle.BundleExpectation
   readonly bytesMax: number

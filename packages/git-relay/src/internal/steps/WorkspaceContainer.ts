@@ -17,7 +17,7 @@ export interface WorkspaceRequest extends ContainerGit.ContainerRequest {
 }
 
 /** Path of the patches in the container that applies them. */
-export const patchesTarget = "/patches"
+const patchesTarget = "/patches"
 
 const quiet = [
   "core.fsmonitor=false",

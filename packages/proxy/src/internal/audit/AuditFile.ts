@@ -29,7 +29,7 @@ export interface AuditFileOptions {
 }
 
 /** State of an audit that is continued. */
-export interface Resumed {
+interface Resumed {
   readonly head: AuditHead
   /** Size of the complete lines. The rest of the file is cut off. */
   readonly bytes: number

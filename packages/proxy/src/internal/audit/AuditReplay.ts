@@ -16,7 +16,7 @@ import * as AuditChain from "./AuditChain.ts"
 export type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: Type }>
 
 /** The end of a call that its run could not end. */
-export type OpenEnd = ReturnType<typeof endOf> & Pick<Line<"call.ended">, "usage">
+type OpenEnd = ReturnType<typeof endOf> & Pick<Line<"call.ended">, "usage">
 
 /** Replays all entries on a ledger without limits, because the calls were already allowed. */
 export const make = (prices: Prices | undefined) => {

@@ -12,7 +12,7 @@ export interface BytePacer {
   readonly pace: (stream: Duplex) => void
 }
 
-export interface BytePacerOptions {
+interface BytePacerOptions {
   readonly bytesPerSecondMax?: number | undefined
   readonly connectionsPerSecondMax?: number | undefined
   /** Burst of new connections. */

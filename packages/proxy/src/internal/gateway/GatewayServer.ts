@@ -18,7 +18,7 @@ import type { RunConnections } from "./RunConnections.ts"
 import type { RunGate } from "./RunGate.ts"
 import type { RunShare } from "./RunShare.ts"
 
-export interface GatewayServerOptions {
+interface GatewayServerOptions {
   /** Fibers of the requests. */
   readonly requests: CallbackFibers
   /** Serves a request that is within the limits. */

@@ -45,7 +45,7 @@ export class InspectorMissing extends Data.TaggedError("InspectorMissing")<{
   readonly remedy: string
 }> {}
 
-export type InspectionError = InspectionFailed | InspectorMissing
+type InspectionError = InspectionFailed | InspectorMissing
 
 /** The run of a body, and the gate that its processor time is charged to. */
 export interface Inspected {
@@ -69,7 +69,7 @@ export interface Inspector {
 /** A thread with its queue. */
 type Lane = (run: Inspected, work: Ask["work"]) => Effect.Effect<Told["result"], InspectionError>
 
-export interface InspectorOptions {
+interface InspectorOptions {
   /** Program of its threads. */
   readonly code: ThreadCode.ThreadCode
   /** Timeout for one body. */
@@ -79,13 +79,13 @@ export interface InspectorOptions {
 }
 
 /** Bodies up to this size take about ten milliseconds at most, whatever they contain. */
-export const inlineBytesMax = 8 * 1024
+const inlineBytesMax = 8 * 1024
 
 /** The same limit for a run alone on its shard, and a body without numbers that are parsed one by one. */
-export const inlineAloneBytesMax = 192 * 1024
+const inlineAloneBytesMax = 192 * 1024
 
 /** Bodies up to this size take about 100 ms at most, if they have no numbers that are parsed one by one. */
-export const quickBytesMax = 1024 * 1024
+const quickBytesMax = 1024 * 1024
 
 /** Default timeout for one body. */
 const inspectionSecondsMax = 15

@@ -30,7 +30,7 @@ import { RequestRefused } from "./RequestRefused.ts"
 import * as RunShare from "./RunShare.ts"
 import type { SigningRequest } from "./UpstreamKeys.ts"
 
-export interface CallRequest {
+interface CallRequest {
   readonly api: RoutePolicy.Api
   /** Query of its target, without the question mark. */
   readonly query: string

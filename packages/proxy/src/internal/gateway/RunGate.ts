@@ -5,7 +5,7 @@
  */
 import * as Allowance from "../policy/Allowance.ts"
 
-export interface RunGateOptions {
+interface RunGateOptions {
   readonly requestsPerSecondMax: number
   readonly connectionsPerSecondMax: number
   /** Burst of new connections. */

@@ -26,11 +26,11 @@ export interface Limits {
 }
 
 /** Guaranteed part of a run. Half of the total is divided among the runs; the other half is for short peaks. */
-export const guaranteed = ({ totalMax, wholeMax }: Limits, runs: number): number =>
+const guaranteed = ({ totalMax, wholeMax }: Limits, runs: number): number =>
   Math.floor(Math.min(wholeMax, totalMax / 2 / Math.max(1, runs)))
 
 /** Maximum that one run may hold. */
-export const shareMax = ({ runMax = Infinity, totalMax, wholeMax }: Limits, runs: number): number =>
+const shareMax = ({ runMax = Infinity, totalMax, wholeMax }: Limits, runs: number): number =>
   Math.floor(Math.min(runMax, Math.max(Math.min(wholeMax, totalMax), totalMax / Math.max(1, runs))))
 
 /** Part of a run's share that one request holds, and returns as a whole. */
@@ -54,7 +54,7 @@ export const holding = (share: Pick<RunShare, "take" | "give">): Held => {
   }
 }
 
-export interface RunShareOptions {
+interface RunShareOptions {
   readonly limits: Limits
   /** Live runs of all shards. */
   readonly runs: () => number

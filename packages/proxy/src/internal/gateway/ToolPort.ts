@@ -59,7 +59,7 @@ export const bytesMax = 256 * 1024 + 16 * 1024
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
 
 /** Ways to the main thread. */
-export interface ToolSender {
+interface ToolSender {
   readonly send: (serial: number, request: ToolRequest) => void
   /** Tells that a client no longer waits for its answer. The request keeps its place until the answer is there. */
   readonly gone: (serial: number) => void

@@ -13,7 +13,7 @@ import { HttpProxyAgent, HttpsProxyAgent } from "hpagent"
 import type { Header } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
 
-export interface UpstreamClientOptions {
+interface UpstreamClientOptions {
   readonly address: Address
   readonly connectSecondsMax: number
   /** URL of the HTTP proxy between host and upstream. */

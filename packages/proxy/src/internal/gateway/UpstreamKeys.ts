@@ -38,7 +38,7 @@ export type KeyTold =
 export type KeyAsker = (ask: KeyAsk) => Effect.Effect<KeyTold>
 
 /** A key, with the version by which a refusal names it. */
-export interface VersionedKey {
+interface VersionedKey {
   readonly key: KeyInjection.UpstreamKey
   readonly version: number
 }

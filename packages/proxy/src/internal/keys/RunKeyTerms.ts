@@ -13,10 +13,10 @@ import type { UpstreamProfile } from "../../UpstreamProfile.ts"
  * end, passed with a budget of 0.17 and were partly refused with 0.10. The gateway reserves the same amount by its own
  * prices, and LiteLLM counts a call a moment longer than the gateway. Twice the limit covers both.
  */
-export const headroom = 2
+const headroom = 2
 
 /** Seconds that a key outlives its run's time limit: for the start, the end, and clocks that differ. */
-export const marginSeconds = 15 * 60
+const marginSeconds = 15 * 60
 
 const secondsPerMinute = 60
 

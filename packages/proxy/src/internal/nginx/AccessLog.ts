@@ -13,7 +13,7 @@ const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
 const Count = Schema.FiniteFromString.pipe(Schema.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
 
 /** One line in the format that `NginxConfig` sets. All values are strings. */
-export const AccessLogLine = Schema.Struct({
+const AccessLogLine = Schema.Struct({
   at: Seconds,
   requestId: Schema.String,
   method: Schema.String,
@@ -34,7 +34,7 @@ export const AccessLogLine = Schema.Struct({
   connection: Schema.String
 })
 
-export type AccessLogLine = typeof AccessLogLine.Type
+type AccessLogLine = typeof AccessLogLine.Type
 
 /** Contents of a log so far. */
 export interface AccessLog {
@@ -115,7 +115,7 @@ export const makeReader = (): Reader => {
   }
 }
 
-export const toLlmCall = (line: AccessLogLine): LlmCall => {
+const toLlmCall = (line: AccessLogLine): LlmCall => {
   const upstreamCallId = GenerationId.valid(line.upstreamGenerationId)
   return {
     // nginx logs the time at which a request ended.

@@ -17,7 +17,7 @@ import * as RelaySocket from "./RelaySocket.ts"
 import { systemAuthorities } from "../gateway/UpstreamClient.ts"
 import type { Address } from "../../Upstream.ts"
 
-export interface HostRelayOptions extends RelaySocket.RelayLimits {
+interface HostRelayOptions extends RelaySocket.RelayLimits {
   readonly address: Address
   /** User of the proxy container. Only this user may connect. */
   readonly owner: User

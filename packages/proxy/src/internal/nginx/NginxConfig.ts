@@ -87,7 +87,7 @@ export const processSettings = (connectionsMax: string): ReadonlyArray<Directive
 ]
 
 /** How requests of a server are attributed to a run. */
-export interface Attribution {
+interface Attribution {
   /** Headers of every request to the upstream, with arguments that may name variables. */
   readonly headers: ReadonlyArray<RoutePolicy.Header>
   /** Path of the relay's socket. */

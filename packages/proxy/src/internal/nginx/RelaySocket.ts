@@ -16,7 +16,7 @@ export interface RelayLimits {
   readonly connectSecondsMax?: number | undefined
 }
 
-export interface RelaySocketOptions extends RelayLimits {
+interface RelaySocketOptions extends RelayLimits {
   readonly address: Address
   /** Present exactly if the upstream is reached over TLS. */
   readonly secureContext: tls.SecureContext | undefined

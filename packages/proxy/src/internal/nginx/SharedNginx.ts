@@ -26,10 +26,7 @@ import * as ProxyOutput from "./ProxyOutput.ts"
 import * as RelayThread from "./RelayThread.ts"
 import * as SharedNginxConfig from "./SharedNginxConfig.ts"
 
-export interface SharedNginxOptions extends Omit<
-  SharedNginxConfig.SharedNginxConfig,
-  "runtimeSecondsMax" | "via"
-> {
+interface SharedNginxOptions extends Omit<SharedNginxConfig.SharedNginxConfig, "runtimeSecondsMax" | "via"> {
   readonly runtime: ContainerRuntime["Service"]
   readonly image: string
   readonly upstream: Upstream.Upstream

@@ -57,7 +57,7 @@ export const logName = (place: number): string => `${place}.log`
 export const connectionsMax = 14_000
 
 /** Answer to a request that belongs to no run. */
-export const runUnknown: ProxyError = {
+const runUnknown: ProxyError = {
   statuses: [401],
   code: "run_unknown",
   message: "This run has ended, or its token is not valid. Only the host can start another run."

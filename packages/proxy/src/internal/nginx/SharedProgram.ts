@@ -28,7 +28,7 @@ export const variables = {
   header: "cogni_header_"
 } as const
 
-export interface SharedProgramOptions {
+interface SharedProgramOptions {
   /** Number of headers that each run has. */
   readonly headersTotal: number
   /** Sockets of runs, numbered from 0. */
@@ -41,7 +41,7 @@ export interface SharedProgramOptions {
 export const lineBytesMax = 512 * 1024
 
 /** Size of a token, in bytes. */
-export const tokenBytesMax = 256
+const tokenBytesMax = 256
 
 export const render = ({ headersTotal, slotsMax, tokenSecret }: SharedProgramOptions): string =>
   [

@@ -15,13 +15,13 @@ import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import * as FileHash from "./FileHash.ts"
 
-export interface FileCacheOptions {
+interface FileCacheOptions {
   readonly directory: string
   readonly bytesMax: number
 }
 
 /** A file of a package. */
-export interface Keyed {
+interface Keyed {
   readonly registry: Registry
   readonly name: string
   readonly hash: FileHash.FileHash

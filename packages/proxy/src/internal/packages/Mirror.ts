@@ -57,7 +57,7 @@ export interface Mirror {
   readonly distrust: (ask: PackageAsk, published: Published) => Effect.Effect<void>
 }
 
-export interface MirrorOptions {
+interface MirrorOptions {
   readonly config: MirrorConfig
   readonly connectSecondsMax: number
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined

@@ -24,7 +24,7 @@ export interface PackageAsk {
   readonly isAbbreviated: boolean
 }
 
-export interface PackageRefusal {
+interface PackageRefusal {
   readonly _tag: "Refused"
   readonly status: 403 | 404 | 405
   readonly code: string
@@ -37,7 +37,7 @@ export type PackageDecision =
   | { readonly _tag: "CargoConfig" }
   | PackageRefusal
 
-export interface PackageRequest {
+interface PackageRequest {
   readonly method: string
   /** As written in the request line. */
   readonly target: string

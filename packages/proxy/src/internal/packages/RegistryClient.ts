@@ -15,7 +15,7 @@ import * as Result from "effect/Result"
 import * as UpstreamClient from "../gateway/UpstreamClient.ts"
 import * as FetchRule from "./FetchRule.ts"
 
-export interface RegistryClientOptions {
+interface RegistryClientOptions {
   readonly connectSecondsMax: number
   /** A registry that sends nothing for this time is given up. */
   readonly silentSecondsMax: number
@@ -48,7 +48,7 @@ export interface FetchRequest {
 }
 
 /** An answer with status 200. */
-export interface RegistryAnswer {
+interface RegistryAnswer {
   readonly contentType: string
   /** Size that the registry states; absent for compressed answers. */
   readonly bytes: number | undefined

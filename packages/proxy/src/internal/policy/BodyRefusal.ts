@@ -51,7 +51,7 @@ export const ofState = (param: string): BodyRefused =>
     param
   )
 
-export const ofRemote = (param: string): BodyRefused =>
+const ofRemote = (param: string): BodyRefused =>
   make(
     "remote_url_not_allowed",
     `The sandbox's proxy does not allow remote URLs. Send the content of ${param} as a data: URI in base64.`,

@@ -172,7 +172,7 @@ const ofBeta: Readonly<Record<"context_management" | "tools" | "display", Readon
 
 const fieldsOfToolBeta = ["defer_loading", "input_examples"]
 
-export interface Sifted {
+interface Sifted {
   readonly body: Body
   readonly positionOf: BodyRefusal.PositionOf
   /** Returns the decoded body with a gap for each removed list entry, so that positions match those of the request. */

@@ -29,7 +29,7 @@ export interface Options {
   readonly look: (event: Buffer) => boolean
 }
 
-export interface Cutter {
+interface Cutter {
   /** Returns the bytes to pass on now: the piece itself, unless something is buffered or withheld. */
   readonly push: (piece: Uint8Array) => Uint8Array
   /** Ends the stream. Returns the buffered bytes that must still be passed on. */

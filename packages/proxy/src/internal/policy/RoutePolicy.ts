@@ -59,7 +59,7 @@ export const requestBytesMax = 32 * 1024 * 1024
  * Values of Anthropic's `anthropic-beta` header that a client may use. They affect the format of a conversation and the
  * amount of thinking. Betas that raise the price, keep state, or make the provider fetch or execute are not allowed.
  */
-export const betaNames: ReadonlyArray<string> = [
+const betaNames: ReadonlyArray<string> = [
   "advanced-tool-use-2025-11-20",
   "claude-code-20250219",
   "context-management-2025-06-27",

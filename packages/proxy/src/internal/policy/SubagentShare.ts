@@ -44,7 +44,7 @@ export interface RunLedger extends Omit<Budget.Ledger, "answerCaps" | "begin" | 
   readonly answerCaps: (models: ReadonlyArray<string>, isSubagent: boolean) => Budget.AnswerCaps
 }
 
-export interface ShareOptions {
+interface ShareOptions {
   readonly budget: LlmBudget | undefined
   readonly runtimeSecondsMax: number
   readonly prices: Budget.LedgerOptions["prices"]

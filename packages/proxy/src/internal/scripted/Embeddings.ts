@@ -22,12 +22,12 @@ const inputsMax = 2048
 const numbersMax = inputsMax * dimensionsDefault
 
 /** An error as the API reports it, with status 400. */
-export interface EmbeddingError {
+interface EmbeddingError {
   readonly message: string
   readonly param: string
 }
 
-export interface Embedded {
+interface Embedded {
   readonly answer: Body
   /** One for each word, or for each number of an input that is tokens. */
   readonly inputTokens: number

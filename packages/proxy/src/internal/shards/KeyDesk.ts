@@ -25,7 +25,7 @@ export interface KeyDesk {
   readonly answer: (ask: KeyAsk) => Effect.Effect<KeyTold>
 }
 
-export interface KeyDeskOptions {
+interface KeyDeskOptions {
   /** How long a key from an effect is used, in seconds. */
   readonly keySecondsMax: number
   /** How long its source, or a signer, may take, in seconds. */

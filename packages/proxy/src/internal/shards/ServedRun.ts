@@ -30,7 +30,7 @@ export interface ServedRun {
   readonly keyed: (fact: RunKeyed) => Effect.Effect<void>
 }
 
-export interface ServedRunOptions {
+interface ServedRunOptions {
   readonly pool: ShardPool.ShardPool
   readonly start: RunStart
   readonly request: LlmRequest

@@ -9,7 +9,7 @@ import type { IncomingMessage } from "node:http"
 import * as KeyInjection from "../../KeyInjection.ts"
 import * as GuardedRequest from "./GuardedRequest.ts"
 
-export interface GuardedFetchOptions {
+interface GuardedFetchOptions {
   readonly url: URL
   readonly allowPrivateAddresses: boolean
   /** Longest answer to one request, in bytes. */

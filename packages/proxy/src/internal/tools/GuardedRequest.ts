@@ -41,7 +41,7 @@ const systemLookup: Lookup = (hostname, answer) =>
   dns.lookup(hostname, { all: true }, (error, addresses) => answer(error, addresses))
 
 /** An open request, or none if its address is not allowed, and why it has no answer if it fails. */
-export interface OpenRequest {
+interface OpenRequest {
   readonly outgoing: http.ClientRequest | undefined
   readonly problem: () => "private_address" | "unreachable"
 }

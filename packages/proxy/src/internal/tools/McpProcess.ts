@@ -14,7 +14,7 @@ import type { ExplainedTransport } from "@cogni/sandbox-loop/McpClient"
 import { Clock, Duration, Effect, Option, Queue, Schema, type Scope } from "effect"
 import type { Readable } from "node:stream"
 
-export interface McpProgram {
+interface McpProgram {
   readonly command: string
   readonly argv: ReadonlyArray<string>
   /** The complete environment. */

@@ -2,7 +2,7 @@
 import type { McpAnswer } from "@cogni/sandbox-loop/McpClient"
 
 /** One part of a result. */
-export type McpPart =
+type McpPart =
   | { readonly type: "text"; readonly text: string }
   | { readonly type: "resource"; readonly uri: string; readonly text: string }
   | { readonly type: "link"; readonly uri: string; readonly name: string }

@@ -4,7 +4,7 @@ import type { Problem } from "../../config/ConfigurationError.ts"
 import * as Personality from "../../config/Personality.ts"
 
 /** Settings of personalities that an agent knows. One that is absent here is refused. */
-export interface AgentRules {
+interface AgentRules {
   /** Tools that a personality can deny. */
   readonly toolsDenied?: ReadonlyArray<string>
   readonly efforts?: ReadonlyArray<string>

@@ -41,7 +41,7 @@ export const MediaType = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9!#$&^_.+/-]{1,100}$/u, { expected: "a media type" })
 )
 
-export const CacheControl = Schema.Struct({
+const CacheControl = Schema.Struct({
   type: Schema.Literal("ephemeral"),
   ttl: maybe(Schema.Literals(["5m", "1h"]))
 })
