@@ -27,7 +27,7 @@ export const start = (options: {
         upstream: { type: "host", url: options.url },
         key: Redacted.make("sk-bench"),
         requestsPerSecondMax: 10_000,
-        concurrentRequestsMax: 1000
+        concurrentRequestsMax: 500
       }).pipe(Effect.provide(UsageObserver.layerNone))
       const acquired = yield* proxy.acquire(
         LlmProxyContract.requestOf(yield* RunId.generate, {

@@ -2,6 +2,7 @@
  * Runs that share one nginx, in front of a scripted upstream. A test speaks to the sockets of the runs from this host,
  * byte by byte, as a sandbox does from inside. Needs Docker and the images.
  */
+import { type Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmEndpoint } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
@@ -73,6 +74,14 @@ export const connect = (socketPath: string) =>
 /** Runs the `docker` CLI, independent of the code under test. */
 export const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
 
+/** Returns the ID, on this host, of a container's process with this text in its command. */
+export const processIn = (container: string, text: string): number => {
+  const row = docker("top", container, "-eo", "pid,args")
+    .split("\n")
+    .find((line) => line.includes(text))
+  return Number(row?.trim().split(/\s+/u)[0])
+}
+
 /** The containers that mount a directory of a shared nginx below this one. */
 export const containersIn = (directory: string): ReadonlyArray<string> =>
   readdirSync(directory).flatMap((name) =>
@@ -93,6 +102,13 @@ export const make = Effect.fnUntraced(function* ({
 }: Options = {}) {
   const scope = yield* Effect.scope
   const place = yield* directory
+  const docker = yield* ContainerRuntime
+  const containers: Array<Container> = []
+  const runtime: typeof docker = {
+    ...docker,
+    acquire: (spec) =>
+      Effect.tap(docker.acquire(spec), (container) => Effect.sync(() => containers.push(container)))
+  }
   const upstream = yield* ScriptedModelApi.acquire({ raw: true, script: ScriptedModelApi.steps(script) })
   const proxy = yield* SharedNginxLlmProxy.make({
     socketsMax: 16,
@@ -101,7 +117,10 @@ export const make = Effect.fnUntraced(function* ({
     image: Images.proxy,
     upstream: { type: "host", url: upstream.url },
     key: Redacted.make(key)
-  }).pipe(Effect.provide(UsageObserver.layerNone))
+  }).pipe(Effect.provide(UsageObserver.layerNone), Effect.provideService(ContainerRuntime, runtime))
+
+  /** Sends a line on the control connection of the newest nginx, as the host does. */
+  const control = (line: string) => containers.at(-1)!.send(Buffer.from(`${line}\n`))
 
   /** Starts a run for an account, and waits until it is ready. */
   const open = Effect.fnUntraced(function* (account: string, runtimeSecondsMax = 120, named?: RunId.RunId) {
@@ -120,5 +139,5 @@ export const make = Effect.fnUntraced(function* ({
     } satisfies SharedRun
   })
 
-  return { directory: place, open, upstream }
+  return { control, directory: place, open, upstream }
 })

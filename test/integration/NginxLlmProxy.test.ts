@@ -19,6 +19,7 @@ import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as Images from "../harness/Images.ts"
 import * as NginxRun from "../harness/NginxRun.ts"
 import * as Pace from "../harness/Pace.ts"
+import * as SharedRuns from "../harness/SharedRuns.ts"
 
 const post = (target = "/v1/chat/completions", body = "{}") =>
   `POST ${target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
@@ -482,6 +483,19 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
         docker("kill", "--signal", "KILL", `cogni-${run.runId}-proxy`)
         const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("5 minutes"))
         assert.strictEqual(error._tag, "ProxyFailed")
+        assert.notInclude(String(error), NginxRun.key)
+      })
+    )
+  )
+
+  it.live("reports a worker process that ends during a run, whose calls are in no log", () =>
+    alone({}, (run) =>
+      Effect.gen(function* () {
+        const worker = SharedRuns.processIn(`cogni-${run.runId}-proxy`, "nginx: worker process")
+        process.kill(worker, "SIGKILL")
+        const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("1 minute"))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.include(error.message, "the worker process of the proxy exited on signal 9")
         assert.notInclude(String(error), NginxRun.key)
       })
     )

@@ -57,6 +57,7 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "GitRelay.reopen": "cogni-sandbox relay retry",
   "HostGitRelay.network": "GIT_SSL_CAINFO",
   "HostGitRelay.privateServers": "for serve, COGNI_FORGES=HOST=private",
+  NginxLlmProxy: "--proxy nginx",
   "NginxLlmProxy.profile": "COGNI_LLM_PROFILE",
   "NginxLlmProxy.egressProxy": "HTTPS_PROXY",
   "HostSessionWorkspaces.directory": "COGNI_STATE_DIR",

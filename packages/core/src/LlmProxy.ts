@@ -68,6 +68,20 @@ export interface LlmRequest {
   readonly account?: LlmAccount | undefined
 }
 
+/** Returns the fields of a run that only a proxy that reads bodies can enforce. Any other proxy refuses the run. */
+export const enforcedInBodies = ({
+  canaries,
+  llm
+}: {
+  readonly canaries: CanaryPolicy
+  readonly llm: Pick<LlmAccess, "budget" | "models" | "unknownFields">
+}): ReadonlyArray<string> => [
+  ...(llm.budget === undefined ? [] : ["llm.budget"]),
+  ...(Object.keys(llm.models).length === 0 ? [] : ["llm.models"]),
+  ...(llm.unknownFields === "drop" ? [] : ["llm.unknownFields"]),
+  ...(canaries === "off" ? [] : ["canaries"])
+]
+
 /** Limits of the account that pays, in addition to the run's own budget. */
 export interface LlmAccount {
   /** True if the cost budget of the run is what was reserved for it, because the spec names none. */

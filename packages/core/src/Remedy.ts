@@ -36,6 +36,7 @@ export const names = [
   "HostWorkspace.claims",
   "LiteLlmRunKeys.deployment",
   "LiteLlmRunKeys.url",
+  "NginxLlmProxy",
   "NginxLlmProxy.egressProxy",
   "NginxLlmProxy.image",
   "NginxLlmProxy.key",

@@ -33,6 +33,7 @@ import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.t
 import * as KeyDesk from "./internal/shards/KeyDesk.ts"
 import * as GatewayLimits from "./internal/shards/GatewayLimits.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
+import * as LimitRange from "./internal/LimitRange.ts"
 import * as MirrorConfig from "./internal/packages/MirrorConfig.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunStart, RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
@@ -164,7 +165,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     // With `auto`, only an engine that shares the host's files has waiting sandboxes, and it gets directories.
     listensInMount: options.carrier !== "container"
   }
-  yield* Effect.fromResult(checkLimits(options))
+  yield* Effect.fromResult(LimitRange.check(named("GatewayLlmProxy"), GatewayLimits.options, options))
   yield* Effect.fromResult(checkPseudonym(options, profile))
   yield* Effect.fromResult(checkRunKeys(options, profile))
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
@@ -334,23 +335,6 @@ const checkPseudonym = (
         `comes with a secret for pseudonyms of less than ${KeyInjection.pseudonymSecretBytesMin} bytes`,
         "Use a random secret, such as the output of: openssl rand -hex 32"
       )
-}
-
-/** Checks the numbers that an operator can set. */
-const checkLimits = (options: GatewayLlmProxyOptions): Result.Result<void, Misconfigured> => {
-  for (const [name, { contains, expected }] of Record.toEntries(GatewayLimits.options)) {
-    const value: unknown = options[name]
-    if (value === undefined || contains(value)) continue
-    const shown = typeof value === "number" ? ` ${value}` : `, a ${typeof value}`
-    return Result.fail(
-      new Misconfigured({
-        option: named("GatewayLlmProxy"),
-        detail: `has ${name}${shown}, which is not ${expected}`,
-        remedy: `Set a ${name} in that range, or leave it out`
-      })
-    )
-  }
-  return Result.succeed(undefined)
 }
 
 /** Checks that the upstream can issue keys. */

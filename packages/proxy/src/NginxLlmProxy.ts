@@ -7,23 +7,25 @@
  * in no image, environment, argument, host file or engine record. The access log is a file in the run's own directory,
  * so it survives however the run ends. nginx cannot inspect bodies; use `GatewayLlmProxy` for that.
  */
-import { Deferred, Duration, Effect, Fiber, Layer, Schedule, type Scope, Stream } from "effect"
+import { Deferred, Duration, Effect, Layer, Result, Schedule, type Scope } from "effect"
 import * as path from "node:path"
-import { type ContainerExit, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type Mount } from "@cogni/sandbox-core/ContainerMount"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { type Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
-import * as ProxyOutput from "./internal/nginx/ProxyOutput.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
+import * as LimitRange from "./internal/LimitRange.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
+import * as NginxContainer from "./internal/nginx/NginxContainer.ts"
+import * as NginxLimits from "./internal/nginx/NginxLimits.ts"
 import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import type * as Upstream from "./Upstream.ts"
@@ -43,8 +45,11 @@ export interface NginxLlmProxyOptions {
   readonly keyHeader?: UpstreamProfile.KeyHeader | undefined
   /** Refused: nginx cannot write the pseudonym of an account into a body. */
   readonly identitySecret?: KeyInjection.UpstreamKey | undefined
+  /** Size of a request's body (default 32 MiB). */
   readonly requestBytesMax?: number | undefined
+  /** Concurrent requests (default 64, at most 500). */
   readonly concurrentRequestsMax?: number | undefined
+  /** Requests per second, in whole numbers (default 50). */
   readonly requestsPerSecondMax?: number | undefined
   /** HTTP proxy between this host and the upstream. Refused if the upstream is not reached without it. */
   readonly egressProxy?: EgressProxy.EgressProxy | undefined
@@ -52,14 +57,13 @@ export interface NginxLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   /** Seconds from container start to an answer on its socket (default 60). Concurrent starts queue in the engine. */
   readonly readySecondsMax?: number | undefined
-  /** A run ends when its access log or error log reaches this size (default: well below the file cap). For tests. */
+  /** A run ends when its access log or error log reaches this size (default and most 224 MiB, below the file cap). For tests. */
   readonly auditBytesMax?: number | undefined
 }
 
 export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) {
   const runtime = yield* ContainerRuntime
   const owner = NginxOptions.proxyUser()
-  const readySecondsMax = options.readySecondsMax ?? 60
   const { address, profile } = yield* Effect.fromResult(
     NginxOptions.resolve(options, {
       url: named("NginxLlmProxy.upstream"),
@@ -68,17 +72,19 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       key: named("NginxLlmProxy.key")
     })
   )
+  yield* Effect.fromResult(LimitRange.check(named("NginxLlmProxy"), NginxLimits.ofOne, options))
 
-  /** Validates the run's identity before anything is started. */
-  const headersFor = ({ llm, runId }: LlmRequest) =>
-    llm === undefined
-      ? Effect.fail(NginxOptions.onlyModels)
-      : Effect.fromResult(
-          UpstreamOptions.headers(
-            { profile, upstreamKey: options.key, identity: llm.identity, runId, client: [] },
-            named("NginxLlmProxy.key")
-          )
+  /** Validates the run before anything is started. */
+  const headersFor = (request: LlmRequest) =>
+    Effect.fromResult(
+      Result.gen(function* () {
+        const { identity } = yield* NginxOptions.served(request, named("NginxLlmProxy"))
+        return yield* UpstreamOptions.headers(
+          { profile, upstreamKey: options.key, identity, runId: request.runId, client: [] },
+          named("NginxLlmProxy.key")
         )
+      })
+    )
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
@@ -102,52 +108,34 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       { concurrency: "unbounded" }
     )
 
-    const output = yield* ProxyOutput.make(options.key)
+    const nginx = yield* NginxContainer.make({
+      runtime,
+      subject: "the proxy",
+      key: options.key,
+      readySecondsMax: options.readySecondsMax
+    })
     const ended = yield* Deferred.make<never, LlmProxyError>()
-    const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMax)
-    const serve = Effect.gen(function* () {
-      const container = yield* runtime.acquire({
-        runId,
-        role: "proxy",
-        image: options.image,
-        argv: [],
-        env: {},
-        user: owner,
-        mounts: [...ownMounts(volume, audit), ...(relay === undefined ? [] : [relayMount(relay)])],
-        network:
-          options.upstream.type === "container"
-            ? { mode: "internal", networkName: options.upstream.networkName }
-            : { mode: "none" },
-        limits: { ...limits, runtimeSecondsMax },
-        stdin: NginxConfig.render({
-          address,
-          profile,
-          via: relay === undefined ? "network" : "relay",
-          headers: [
-            ...headers,
-            ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])
-          ],
-          runtimeSecondsMax,
-          requestBytesMax: options.requestBytesMax,
-          concurrentRequestsMax: options.concurrentRequestsMax,
-          requestsPerSecondMax: options.requestsPerSecondMax
-        })
+    const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? NginxLimits.auditBytesMax)
+    const serve = nginx.serve({
+      runId,
+      image: options.image,
+      owner,
+      upstream: options.upstream,
+      mounts: [...ownMounts(volume, audit), ...(relay === undefined ? [] : [relayMount(relay)])],
+      limits: { ...limits, runtimeSecondsMax },
+      configuration: NginxConfig.render({
+        address,
+        profile,
+        via: relay === undefined ? "network" : "relay",
+        headers: [...headers, ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])],
+        runtimeSecondsMax,
+        requestBytesMax: options.requestBytesMax,
+        concurrentRequestsMax: options.concurrentRequestsMax,
+        requestsPerSecondMax: options.requestsPerSecondMax
       })
-      const reader = yield* Effect.forkChild(Stream.runForEach(container.output, output.add))
-      yield* container.start
-      yield* Fiber.join(reader)
-      const exit = yield* container.exit.pipe(
-        Effect.catchTag("ContainerFailed", ({ detail, remedy }) =>
-          Effect.fail(new ProxyFailed({ detail: `the proxy ended unexpectedly: ${detail}`, remedy }))
-        )
-      )
-      return yield* new ProxyFailed({ detail: endedDetail(exit, output.tail()), remedy: endedRemedy(exit) })
     })
     // A proxy that might not log a call is ended before its failure is reported.
     const live = Effect.raceFirst(serve, log.failure).pipe(
-      Effect.catchTag("PostureMismatch", ({ message }) =>
-        Effect.fail(new ProxyFailed({ detail: message, remedy: "Check the engine's configuration" }))
-      ),
       Effect.scoped,
       Effect.catchCause((cause) => Deferred.failCause(ended, cause))
     )
@@ -190,18 +178,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       mounts: [
         { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: true }
       ],
-      ready: Effect.raceFirst(output.ready, Deferred.await(ended)).pipe(
-        Effect.timeoutOrElse({
-          duration: Duration.seconds(readySecondsMax),
-          orElse: () =>
-            Effect.fail(
-              new ProxyFailed({
-                detail: `the proxy did not answer on its socket within ${readySecondsMax} s${output.tail()}`,
-                remedy: `Check the engine's load, and the proxy image (${named("DockerDoctor")})`
-              })
-            )
-        })
-      ),
+      ready: Effect.raceFirst(nginx.ready, Deferred.await(ended)),
       failure: Deferred.await(ended),
       traffic,
       finish: traffic
@@ -242,12 +219,9 @@ const limits = {
   processesMax: 32,
   cpusMax: 1,
   temporaryBytesMax: 8 * MiB,
-  workspaceBytesMax: 256 * MiB,
+  workspaceBytesMax: NginxLimits.fileBytesMax,
   filesOpenMax: 4096
 } as const
-
-/** Leaves room below the cap for requests that are logged until the proxy has ended. */
-const auditBytesMax = limits.workspaceBytesMax - 32 * MiB
 
 /** Relay to an upstream that the host reaches. An upstream in a container needs no relay. */
 const relayOf = (
@@ -279,11 +253,3 @@ const relayMount = (relay: HostRelay.HostRelay): Mount => ({
   target: path.dirname(NginxConfig.paths.relay),
   readOnly: true
 })
-
-const endedDetail = (exit: ContainerExit, tail: string): string =>
-  `the proxy ended with exit code ${exit.exitCode}${exit.oomKilled ? ", killed: out of memory" : ""}${tail}`
-
-const endedRemedy = (exit: ContainerExit): string =>
-  exit.exitCode === 137 || exit.exitCode === 143
-    ? "Something outside the run ended it; run again"
-    : "Build the proxy image again, and report this if it happens again"

@@ -36,13 +36,14 @@ import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
+import * as LimitRange from "./internal/LimitRange.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
+import * as NginxLimits from "./internal/nginx/NginxLimits.ts"
 import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
 import type * as RelayThread from "./internal/nginx/RelayThread.ts"
 import * as RunToken from "./internal/nginx/RunToken.ts"
 import * as SharedNginx from "./internal/nginx/SharedNginx.ts"
-import * as SharedNginxConfig from "./internal/nginx/SharedNginxConfig.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type * as Upstream from "./Upstream.ts"
@@ -65,12 +66,13 @@ export interface SharedNginxLlmProxyOptions {
    * counted for each run with `token`, so one run may take those of all others. Default `socket`.
    */
   readonly identity?: "socket" | "token" | undefined
+  /** Size of a request's body (default 32 MiB). */
   readonly requestBytesMax?: number | undefined
-  /** Concurrent requests of one run (default 64). */
+  /** Concurrent requests of one run (default 64, at most 1750). */
   readonly concurrentRequestsMax?: number | undefined
-  /** Requests per second of one run (default 50). */
+  /** Requests per second of one run, in whole numbers (default 50). */
   readonly requestsPerSecondMax?: number | undefined
-  /** Sockets of one container, each for one run (default 1000). The run after the last one gets a new container. */
+  /** Sockets of one container, each for one run (default 1000, at most 3500). The run after the last one gets a new container. */
   readonly socketsMax?: number | undefined
   /**
    * Existing directory of this process for the files of the proxy, on the file system of the runs' directories.
@@ -83,31 +85,12 @@ export interface SharedNginxLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   /** Seconds from container start to an answer on its socket (default 60). */
   readonly readySecondsMax?: number | undefined
-  /** A run ends when its access log reaches this size (default: well below the file cap). For tests. */
+  /** A run ends when its access log reaches this size (default and most 224 MiB, below the file cap). For tests. */
   readonly auditBytesMax?: number | undefined
 }
 
-const MiB = 1024 * 1024
-
-const limitNames = [
-  "auditBytesMax",
-  "concurrentRequestsMax",
-  "readySecondsMax",
-  "requestBytesMax",
-  "requestsPerSecondMax",
-  "socketsMax"
-] as const
-
-/** Each socket counts as two connections. So half of them are left to runs. */
-const socketsMaxMax = SharedNginxConfig.connectionsMax / 4
-
-const socketsMaxDefault = 1000
-
 /** Connections that a run may have open for each concurrent request. */
 const connectionsPerCall = 2
-
-/** Leaves room below the cap of a file, for requests that are logged until the run is removed. */
-const auditBytesMaxDefault = SharedNginx.limits.workspaceBytesMax - 32 * MiB
 
 /** Time that a run's identity is valid in addition to its time limit. */
 const expirySecondsMore = 300
@@ -145,7 +128,7 @@ export const make = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOpt
       key: named("SharedNginxLlmProxy.key")
     })
   )
-  yield* checkLimits(options)
+  yield* Effect.fromResult(LimitRange.check(named("SharedNginxLlmProxy"), NginxLimits.ofMany, options))
   const isByToken = options.identity === "token"
   const injected = [...KeyInjection.injectedHeaderNames(profile)]
   const headersFor = headersOf(options, profile)
@@ -205,30 +188,17 @@ export const layer = (
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
   Layer.effect(LlmProxy, make(options))
 
-/** Refuses limits that are no numbers, or none: with some of them, nothing would be limited. */
-const checkLimits = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOptions) {
-  for (const name of limitNames) {
-    const limit = options[name]
-    const valueMax = name === "socketsMax" ? socketsMaxMax : Number.MAX_SAFE_INTEGER
-    if (limit === undefined || (Number.isSafeInteger(limit) && limit > 0 && limit <= valueMax)) continue
-    return yield* new Misconfigured({
-      option: `SharedNginxLlmProxy.${name}`,
-      detail: `is not a possible limit: ${limit}`,
-      remedy: name === "socketsMax" ? `Use an integer from 1 to ${valueMax}` : "Use an integer above 0"
-    })
-  }
-})
-
 /** Headers of each run, in one order. Those that a run lacks are empty, and nginx sends no empty header. */
 const headersOf = (options: SharedNginxLlmProxyOptions, profile: UpstreamProfile.UpstreamProfile) => {
   const fixed = new Set([...KeyInjection.injectedHeaderNames(profile), ...Object.keys(profile.headers)])
   const names = [...fixed, "accept-encoding", "content-type", "traceparent"]
-  const values = Effect.fnUntraced(function* ({ llm, runId, traceparent }: LlmRequest) {
-    if (llm === undefined) return yield* NginxOptions.onlyModels
+  const values = Effect.fnUntraced(function* (request: LlmRequest) {
+    const { runId, traceparent } = request
+    const { identity } = yield* Effect.fromResult(NginxOptions.served(request, named("SharedNginxLlmProxy")))
     const headers = new Map(
       yield* Effect.fromResult(
         UpstreamOptions.headers(
-          { profile, upstreamKey: options.key, identity: llm.identity, runId, client: [] },
+          { profile, upstreamKey: options.key, identity, runId, client: [] },
           named("SharedNginxLlmProxy.key")
         )
       )
@@ -250,8 +220,10 @@ const makeLeases = Effect.fnUntraced(function* (
 ) {
   const scope = yield* Effect.scope
   const turns = yield* Semaphore.make(1)
-  const { requestsPerSecondMax = NginxConfig.defaults.requestsPerSecondMax, socketsMax = socketsMaxDefault } =
-    options
+  const {
+    requestsPerSecondMax = NginxConfig.defaults.requestsPerSecondMax,
+    socketsMax = NginxLimits.defaults.socketsMax
+  } = options
   let current: Shared | undefined
 
   const start = Effect.gen(function* () {
@@ -267,7 +239,7 @@ const makeLeases = Effect.fnUntraced(function* (
       owner: NginxOptions.proxyUser(),
       parent: options.directory,
       certificateAuthorities: options.certificateAuthorities,
-      readySecondsMax: options.readySecondsMax ?? 60,
+      readySecondsMax: options.readySecondsMax,
       // Each request that nginx forwards is a connection, and a run may have a burst of four seconds' worth.
       relayConnectionsPerSecondMax: 5 * requestsPerSecondMax,
       slotsMax: socketsMax,
@@ -436,7 +408,7 @@ const openRun = Effect.fnUntraced(function* ({
   const orLost = orLostFiles(place, isByToken)
   const own = directory ?? (yield* acquireOwn(paths.run(number)).pipe(orLost))
   const audit = yield* AuditDirectory.acquire(own)
-  const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMaxDefault)
+  const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? NginxLimits.auditBytesMax)
   const carried = yield* HostDirectoryCarrier.make.acquire(own, socketMount)
   const socket = path.join(carried.directory, path.basename(NginxConfig.paths.listen))
   const relayScope = yield* Scope.make()

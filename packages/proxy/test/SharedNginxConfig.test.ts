@@ -39,11 +39,11 @@ describe("SharedNginxConfig", () => {
       RoutePolicy.routes.map(({ path }) => ["=", `/-/pass${path}`])
     )
     for (const location of passing) {
-      assert.deepStrictEqual(wordsOf(location, "access_by_lua"), ['require("cogni").pass()'])
+      assert.deepStrictEqual(wordsOf(location, "access_by_lua"), ['return require("cogni").pass()'])
       assert.strictEqual(Tokenizer.children(location, "internal").length, 1)
     }
     const rest = Tokenizer.children(server, "location").find(({ words }) => words[1] === "/")!
-    assert.deepStrictEqual(wordsOf(rest, "access_by_lua"), ['require("cogni").refuse()'])
+    assert.deepStrictEqual(wordsOf(rest, "access_by_lua"), ['return require("cogni").refuse()'])
   })
 
   it("passes no client header on, and sets those of a run from variables that only the program sets", () => {

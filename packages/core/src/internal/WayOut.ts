@@ -1,6 +1,7 @@
 /** Egress of a run to its model and to packages: what the spec requires of the proxy, and the agent's environment. */
 import { Effect, Redacted } from "effect"
 import type * as LlmObservation from "../LlmObservation.ts"
+import { enforcedInBodies } from "../LlmProxy.ts"
 import * as SandboxPlace from "../SandboxPlace.ts"
 import * as PackagePattern from "../PackagePattern.ts"
 import { InvalidSpec } from "../SandboxReason.ts"
@@ -32,14 +33,7 @@ export const promised = (spec: SandboxSpec, proxy: LlmObservation.LlmProxyCapabi
     return problems.length === 0 ? Effect.void : Effect.fail(new InvalidSpec({ problems }))
   }
   const missing = tools.filter((name) => !proxy.tools.includes(name))
-  const unread = proxy.inspectsBodies
-    ? []
-    : [
-        ...(llm.budget === undefined ? [] : ["llm.budget"]),
-        ...(Object.keys(llm.models).length === 0 ? [] : ["llm.models"]),
-        ...(llm.unknownFields === "drop" ? [] : ["llm.unknownFields"]),
-        ...(spec.canaries === "off" ? [] : ["canaries"])
-      ]
+  const unread = proxy.inspectsBodies ? [] : enforcedInBodies({ canaries: spec.canaries, llm })
   const problems = [
     ...(proxy.servesModel === false
       ? ["llm: no model is configured. Configure an upstream, or leave llm out"]

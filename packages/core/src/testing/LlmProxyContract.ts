@@ -68,6 +68,25 @@ export const suite = <R, E>(
       })
     )
 
+    it.effect("refuses limits that it cannot enforce, if it does not read bodies", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        if (proxy.capabilities.inspectsBodies) return
+        const runId = yield* RunId.generate
+        const { llm, ...request } = requestOf(runId)
+        for (const unread of [
+          { ...request, llm: { ...llm, budget: { callsMax: 1, onExhausted: "refuse" } } },
+          { ...request, llm: { ...llm, models: { fast: "other" } } },
+          { ...request, llm: { ...llm, unknownFields: "refuse" } },
+          { ...request, llm, canaries: { policy: "stop", planted: [] } }
+        ] as const) {
+          const error = yield* Effect.flip(proxy.acquire(unread))
+          assert.include(error.message, "does not read bodies", JSON.stringify(unread))
+        }
+        assert.deepStrictEqual(yield* leftovers(runId), [])
+      })
+    )
+
     it.effect("listens in a directory that the sandbox has already, if it can", () =>
       Effect.gen(function* () {
         const proxy = yield* LlmProxy

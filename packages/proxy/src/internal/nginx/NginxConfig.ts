@@ -39,6 +39,9 @@ export const paths = {
   errorLog: "/audit/error.log"
 } as const
 
+/** Connections of the nginx of one run. */
+export const connectionsMax = 1024
+
 export const defaults = { concurrentRequestsMax: 64, requestsPerSecondMax: 50 } as const
 
 export const render = (config: NginxConfig): string => {
@@ -61,7 +64,7 @@ export const render = (config: NginxConfig): string => {
     })
   ]
   return print([
-    ...processSettings("1024"),
+    ...processSettings(connectionsMax),
     ...logErrors,
     block(
       "http",
@@ -78,12 +81,12 @@ export const render = (config: NginxConfig): string => {
 }
 
 /** Settings of the process. */
-export const processSettings = (connectionsMax: string): ReadonlyArray<Directive> => [
+export const processSettings = (connections: number): ReadonlyArray<Directive> => [
   directive("worker_processes", "1"),
   directive("daemon", "off"),
   directive("pid", "/tmp/nginx.pid"),
   directive("worker_shutdown_timeout", "2s"),
-  block("events", [], [directive("worker_connections", connectionsMax)])
+  block("events", [], [directive("worker_connections", String(connections))])
 ]
 
 /** How requests of a server are attributed to a run. */

@@ -1,7 +1,9 @@
 /** Checks the options of a proxy that is an nginx, for one run or for many. */
+import { enforcedInBodies, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
+import type { LlmAccess } from "@cogni/sandbox-core/SpecFields"
 import { Result } from "effect"
 import type * as EgressProxy from "../../EgressProxy.ts"
 import type * as KeyInjection from "../../KeyInjection.ts"
@@ -65,10 +67,31 @@ const needsBodies = (
           ? "comes with a secret for pseudonyms"
           : undefined
 
+/**
+ * Returns the model access of a run. Refuses a run whose limits nginx could not enforce, because a caller may come here
+ * without a runner, which refuses such a run too.
+ */
+export const served = (
+  { canaries, llm }: Pick<LlmRequest, "canaries" | "llm">,
+  proxy: string
+): Result.Result<LlmAccess, Misconfigured | ProxyFailed> => {
+  if (llm === undefined) return Result.fail(onlyModels)
+  const unread = enforcedInBodies({ canaries: canaries.policy, llm })
+  return unread.length === 0
+    ? Result.succeed(llm)
+    : Result.fail(
+        new Misconfigured({
+          option: proxy,
+          detail: `cannot enforce ${unread.join(", ")}, because nginx does not read bodies`,
+          remedy: `Use ${named("GatewayLlmProxy")}, or leave out what it cannot enforce`
+        })
+      )
+}
+
 /** A run without a model. */
-export const onlyModels = new ProxyFailed({
+const onlyModels = new ProxyFailed({
   detail: "nginx serves only models, and the run has none",
-  remedy: "Use GatewayLlmProxy (--proxy gateway)"
+  remedy: `Use ${named("GatewayLlmProxy")}`
 })
 
 /** The image's own user if the host process is root, else the host process's user, because both share files. */

@@ -9,10 +9,10 @@
  * The container has no network. Its configuration, the keys and all registrations arrive on its standard input. It ends
  * when that input ends, so it never outlives this process.
  */
-import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Latch, Scope, Stream } from "effect"
+import { Cause, Clock, Deferred, Duration, Effect, Exit, Latch, Scope } from "effect"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
-import type { Container, ContainerExit, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
 import type { User } from "@cogni/sandbox-core/Posture"
@@ -22,7 +22,8 @@ import { type HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import type { UpstreamKey } from "../../KeyInjection.ts"
 import type * as Upstream from "../../Upstream.ts"
 import * as HostDisk from "../HostDisk.ts"
-import * as ProxyOutput from "./ProxyOutput.ts"
+import * as NginxContainer from "./NginxContainer.ts"
+import * as NginxLimits from "./NginxLimits.ts"
 import * as RelayThread from "./RelayThread.ts"
 import * as SharedNginxConfig from "./SharedNginxConfig.ts"
 
@@ -37,7 +38,7 @@ interface SharedNginxOptions extends Omit<SharedNginxConfig.SharedNginxConfig, "
   readonly parent: string | undefined
   readonly relayConnectionsPerSecondMax: number
   readonly certificateAuthorities: ReadonlyArray<string> | undefined
-  readonly readySecondsMax: number
+  readonly readySecondsMax: number | undefined
 }
 
 export interface SharedNginx {
@@ -72,12 +73,12 @@ const silentSecondsMax = 24 * 3600
 const commandSecondsMax = 15
 
 /** Sizes for `SharedNginxConfig.connectionsMax` connections, each with the buffers of a call. */
-export const limits = {
+const limits = {
   memoryBytesMax: 2048 * MiB,
   processesMax: 32,
   cpusMax: 2,
   temporaryBytesMax: 8 * MiB,
-  workspaceBytesMax: 256 * MiB,
+  workspaceBytesMax: NginxLimits.fileBytesMax,
   filesOpenMax: 16_384
 } as const
 
@@ -184,7 +185,7 @@ export const make = Effect.fnUntraced(function* (
   const ready = yield* Deferred.make<void, LlmProxyError>()
   const relay = yield* Deferred.make<RelayThread.RelayThread | undefined, LlmProxyError>()
   const unused = yield* Latch.make()
-  const output = yield* ProxyOutput.make(options.key)
+  const nginx = yield* NginxContainer.make({ ...options, subject: "the shared nginx" })
   const control = makeControl()
   let isOver = false
 
@@ -192,34 +193,25 @@ export const make = Effect.fnUntraced(function* (
     const thread =
       options.upstream.type === "host" ? yield* RelayThread.make(threadOptions(options)) : undefined
     yield* Deferred.succeed(relay, thread)
-    const container = yield* acquireContainer(options, directories)
-    const reader = yield* Effect.forkChild(
-      Stream.runForEach(container.output, (chunk) => {
-        if (chunk.channel === "stdout") control.hear(chunk.bytes)
-        return output.add(chunk)
-      })
-    )
-    yield* container.start
-    control.open(container)
-    yield* container.send(Buffer.from("POST /control HTTP/1.1\r\nHost: control\r\n\r\n"))
-    yield* Effect.forkChild(
-      Effect.flatMap(readyOf(output, options), () => Deferred.succeed(ready, undefined)).pipe(
-        Effect.catch((error) => Deferred.fail(ended, error))
-      )
-    )
-    const gone = Effect.andThen(
-      Fiber.join(reader),
-      Effect.flatMap(exitOf(container), (exit) => Effect.fail(failed(`${endedDetail(exit)}${output.tail()}`)))
-    )
+    const live = nginx.serve(yield* specOf(options, directories), {
+      heard: control.hear,
+      started: (container) =>
+        Effect.gen(function* () {
+          control.open(container)
+          yield* container.send(Buffer.from("POST /control HTTP/1.1\r\nHost: control\r\n\r\n"))
+          yield* Effect.forkChild(
+            Effect.flatMap(nginx.ready, () => Deferred.succeed(ready, undefined)).pipe(
+              Effect.catch((error) => Deferred.fail(ended, error))
+            )
+          )
+        })
+    })
     return yield* Effect.raceFirst(
-      Effect.raceFirst(gone, Deferred.await(ended)),
+      Effect.raceFirst(live, Deferred.await(ended)),
       thread === undefined ? Effect.never : thread.failure
     )
   })
   const live = serve.pipe(
-    Effect.catchTag("PostureMismatch", ({ message }) =>
-      Effect.fail(failed(`has another posture: ${message}`))
-    ),
     Effect.scoped,
     Effect.catchCause((cause) => Deferred.failCause(ended, cause)),
     Effect.raceFirst(unused.await),
@@ -279,47 +271,19 @@ const threadOptions = ({
   connectionsPerSecondMax: relayConnectionsPerSecondMax
 })
 
-const acquireContainer = Effect.fnUntraced(function* (options: SharedNginxOptions, directories: Directories) {
-  const { image, owner, runtime, upstream } = options
-  return yield* runtime.acquire({
+const specOf = Effect.fnUntraced(function* (options: SharedNginxOptions, directories: Directories) {
+  return {
+    ...options,
     runId: yield* RunId.generate,
-    role: "proxy",
-    image,
-    argv: [],
-    env: {},
-    user: owner,
     mounts: mountsOf(directories),
-    network:
-      upstream.type === "container"
-        ? { mode: "internal", networkName: upstream.networkName }
-        : { mode: "none" },
     limits: { ...limits, runtimeSecondsMax: lifeSecondsMax },
-    stdin: SharedNginxConfig.render({
+    configuration: SharedNginxConfig.render({
       ...options,
-      via: upstream.type === "container" ? "network" : "relay",
+      via: options.upstream.type === "container" ? "network" : "relay",
       runtimeSecondsMax: silentSecondsMax
     })
-  })
+  }
 })
-
-const readyOf = (
-  output: Effect.Success<ReturnType<typeof ProxyOutput.make>>,
-  { readySecondsMax }: SharedNginxOptions
-) =>
-  output.ready.pipe(
-    Effect.timeoutOrElse({
-      duration: Duration.seconds(readySecondsMax),
-      orElse: () => Effect.fail(failed(`did not answer within ${readySecondsMax} s${output.tail()}`))
-    })
-  )
-
-const exitOf = (container: Container) =>
-  container.exit.pipe(
-    Effect.catchTag("ContainerFailed", ({ detail }) => Effect.fail(failed(`ended unexpectedly: ${detail}`)))
-  )
-
-const endedDetail = ({ exitCode, oomKilled }: ContainerExit): string =>
-  `ended with exit code ${exitCode}${oomKilled ? ", killed: out of memory" : ""}`
 
 /** Commands and their answers, one line each. */
 const makeControl = () => {

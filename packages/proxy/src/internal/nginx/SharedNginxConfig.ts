@@ -66,7 +66,8 @@ const runUnknown: ProxyError = {
 const { variables } = SharedProgram
 
 const lua = (phase: string, call: string): Directive =>
-  directive(`${phase}_by_lua`, `require("cogni").${call}()`)
+  // Without `return`, nginx would ignore that a filter ends an answer.
+  directive(`${phase}_by_lua`, `return require("cogni").${call}()`)
 
 /** Variables that the program sets. Declared where no request gets, so that nothing ever resets them. */
 const declared = (headersTotal: number): Directive =>
@@ -164,7 +165,7 @@ export const render = (config: SharedNginxConfig): string => {
     ...["ndk_http", "ngx_http_lua", "ngx_stream"].map((name) =>
       directive("load_module", `/usr/lib/nginx/modules/${name}_module.so`)
     ),
-    ...NginxConfig.processSettings(String(connectionsMax)),
+    ...NginxConfig.processSettings(connectionsMax),
     directive("error_log", "stderr", "crit")
   ])
   const inner = print(

@@ -1,6 +1,6 @@
 /** Limits of a gateway and of each of its runs, and the values that they may have. */
 import { limits } from "@cogni/sandbox-core/Approval"
-import * as Schema from "effect/Schema"
+import { above0, from, type LimitRange, most, seconds, timerSecondsMax, whole } from "../LimitRange.ts"
 import { requestBytesMax } from "../policy/RoutePolicy.ts"
 
 const MiB = 1024 * 1024
@@ -33,42 +33,8 @@ export const defaults = {
 
 export type GatewayLimits = { readonly [Name in keyof typeof defaults]: number }
 
-/** Longest delay that a timer of Node can have, in seconds. */
-const timerSecondsMax = Math.floor((2 ** 31 - 1) / 1000)
-
 /** The end of a run waits for a proxy for 30 s. The rest of it must fit into that time too. */
 const endDrainSecondsMax = 20
-
-const most = Number.MAX_SAFE_INTEGER
-
-/** Values that an option may have. */
-export interface Range {
-  readonly contains: (value: unknown) => boolean
-  readonly expected: string
-}
-
-const range = (schema: Schema.Codec<number>, expected: string): Range => ({
-  contains: Schema.is(schema),
-  expected
-})
-
-const whole = (minimum: number, maximum = most): Range =>
-  range(
-    Schema.Int.check(Schema.isBetween({ minimum, maximum })),
-    `a whole number from ${minimum} to ${maximum}`
-  )
-
-const from = (minimum: number, maximum: number): Range =>
-  range(Schema.Finite.check(Schema.isBetween({ minimum, maximum })), `a number from ${minimum} to ${maximum}`)
-
-const above0 = (maximum: number): Range =>
-  range(
-    Schema.Finite.check(Schema.isGreaterThan(0), Schema.isLessThanOrEqualTo(maximum)),
-    `a number above 0 and at most ${maximum}`
-  )
-
-/** 0 would turn a timeout of Node off. */
-const seconds = above0(timerSecondsMax)
 
 /** More requests per second than any machine serves. */
 const rate = above0(1e9)
@@ -76,7 +42,7 @@ const rate = above0(1e9)
 /** Node cannot start a thread with less. */
 const heapBytesMin = 16 * MiB
 
-/** The numbers that an operator can set. A value without a meaning would refuse every call, or none. */
+/** The numbers that an operator can set. */
 export const options = {
   approvalWaitSecondsMax: whole(1, limits.waitSecondsMax),
   requestBytesMax: whole(1),
@@ -103,4 +69,4 @@ export const options = {
   keyWaitSecondsMax: seconds,
   headerSecondsMax: seconds,
   requestSecondsMax: seconds
-} as const satisfies Readonly<Record<string, Range>>
+} as const satisfies Readonly<Record<string, LimitRange>>
