@@ -88,15 +88,15 @@ const call = (socket: string, bytes = post()) =>
   Effect.scoped(Effect.flatMap(connect(socket), (connection) => statusOf(connection, bytes)))
 
 /** Returns the process that carries the commands of the host to an nginx. */
-const controlProcess = (directory: string) => {
-  const [id] = SharedRuns.containersIn(directory)
-  const processes = docker("top", id!, "-eo", "pid,comm").split("\n")
-  return Number(
-    processes
-      .find((line) => line.includes("socat"))!
-      .trim()
-      .split(/\s+/u)[0]
-  )
+const controlProcess = (directory: string) =>
+  SharedRuns.processIn(SharedRuns.containersIn(directory)[0]!, "socat -t 1 -")
+
+/** Reads the state and the parent of a process of this host. */
+const processState = (id: number) => {
+  const [state, parent] = readFileSync(`/proc/${id}/stat`, "utf8")
+    .replace(/^.*\) /su, "")
+    .split(" ")
+  return { state, parent: Number(parent) }
 }
 
 const bearer = (token: string) => `Authorization: Bearer ${token}`
@@ -135,6 +135,25 @@ describe("SharedNginxLlmProxy, on Docker", () => {
         )
       })
     )
+  )
+
+  it.live(
+    "tells runs of the same ID apart by their sockets, and the end of one is not that of the other",
+    () =>
+      together({}, ({ open, upstream }) =>
+        Effect.gen(function* () {
+          const first = yield* open("acct-a")
+          const second = yield* open("acct-b", 120, first.runId)
+          assert.strictEqual(yield* call(first.socket), 200)
+          yield* first.close
+          assert.strictEqual(yield* call(second.socket), 200)
+          assert.deepStrictEqual(
+            (yield* upstream.received).map(({ headers }) => new Map(headers).get("x-litellm-customer-id")),
+            ["acct-a", "acct-b"]
+          )
+          assert.strictEqual((yield* second.endpoint.traffic).callsTotal, 1)
+        })
+      )
   )
 
   it.live("reports each run's calls to that run only, and writes the run's ID into its log", () =>
@@ -204,6 +223,26 @@ describe("SharedNginxLlmProxy, on Docker", () => {
           assert.strictEqual((yield* upstream.received).length, 2)
         })
       )
+  )
+
+  it.live("cuts the calls in progress of a removed run by itself, without the end of its relay", () =>
+    together({ script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 50 }] }, ({ control, open }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        const streaming = yield* connect(run.socket)
+        streaming.send(post())
+        yield* Await.until(
+          "the stream",
+          Effect.sync(() => streaming.text().includes("data:"))
+        )
+        yield* control("1000 remove 0")
+        yield* Await.until(
+          "the end of the stream",
+          Effect.sync(() => streaming.isClosed())
+        ).pipe(Effect.timeout("30 seconds"))
+        assert.isFalse(streaming.text().endsWith("0\r\n\r\n"))
+      })
+    )
   )
 
   it.live("refuses the calls of a removed run whose socket cannot be removed", () =>
@@ -451,6 +490,82 @@ describe("SharedNginxLlmProxy, on Docker", () => {
     )
   )
 
+  it.live("refuses every call from an error of its program on, and cuts those in progress", () =>
+    together(
+      { script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 50 }, { _tag: "Answer" }] },
+      ({ control, directory, open, upstream }) =>
+        Effect.gen(function* () {
+          const run = yield* open("acct-a")
+          const other = yield* open("acct-b")
+          const streaming = yield* connect(run.socket)
+          streaming.send(post())
+          yield* Await.until(
+            "the stream",
+            Effect.sync(() => streaming.text().includes("data:"))
+          )
+          // Would end the container when the connection has ended.
+          const carrier = controlProcess(directory)
+          const guard = processState(carrier).parent
+          yield* Effect.acquireRelease(
+            Effect.sync(() => process.kill(guard, "SIGSTOP")),
+            () => Effect.sync(() => process.kill(guard, "SIGCONT"))
+          )
+          yield* control("")
+          yield* Await.until(
+            "the end of the control connection",
+            Effect.sync(() => processState(carrier).state === "Z")
+          )
+          assert.strictEqual(yield* call(run.socket), 401)
+          assert.strictEqual(yield* call(other.socket), 401)
+          yield* Await.until(
+            "the end of the stream",
+            Effect.sync(() => streaming.isClosed())
+          )
+          assert.isFalse(streaming.text().endsWith("0\r\n\r\n"))
+          assert.strictEqual((yield* upstream.received).length, 1)
+        })
+    )
+  )
+
+  it.live("reports an error of its program, and the next run gets another nginx", () =>
+    together({}, ({ control, open }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        yield* control("")
+        const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("1 minute"))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.include(error.message, "the control connection failed: ")
+        assert.notInclude(String(error), SharedRuns.key)
+        assert.strictEqual(yield* call((yield* open("acct-b")).socket), 200)
+      })
+    )
+  )
+
+  it.live("ends when its worker process ends, and says so, because no other knows a run", () =>
+    together({ script: [{ _tag: "Hang" }, { _tag: "Answer" }] }, ({ directory, open, upstream }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        const hanging = yield* connect(run.socket)
+        hanging.send(post())
+        yield* Await.until(
+          "the hanging call",
+          Effect.map(upstream.received, ({ length }) => length === 1)
+        )
+        const [id] = SharedRuns.containersIn(directory)
+        process.kill(SharedRuns.processIn(id!, "nginx: worker process"), "SIGKILL")
+        const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("1 minute"))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.include(error.message, "the worker process of the shared nginx exited on signal 9")
+        yield* Await.until(
+          "the end of the hanging call",
+          Effect.sync(() => hanging.isClosed())
+        )
+        assert.include([0, 401], yield* call(run.socket))
+        assert.strictEqual(yield* call((yield* open("acct-b")).socket), 200)
+      })
+    )
+  )
+
   it.live("ends when its control connection ends, so that no run is served without the host", () =>
     together({}, ({ directory, open }) =>
       Effect.gen(function* () {
@@ -543,6 +658,20 @@ describe("SharedNginxLlmProxy with tokens, on Docker", () => {
           )
         assert.strictEqual((yield* upstream.received).length, before)
         assert.strictEqual(yield* call(one.socket, post([bearer(token)])), 200)
+      })
+    )
+  )
+
+  it.live("gives no token to a second run of the same ID, and the first keeps its own", () =>
+    together({ identity: "token" }, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const first = yield* open("acct-a")
+        const refused = open("acct-b", 120, first.runId)
+        assert.include((yield* Effect.flip(refused)).message, "this run had a token already")
+        assert.strictEqual(yield* call(first.socket, post([bearer(tokenOf(first))])), 200)
+        yield* first.close
+        assert.include((yield* Effect.flip(refused)).message, "this run had a token already")
+        assert.lengthOf(yield* upstream.received, 1)
       })
     )
   )

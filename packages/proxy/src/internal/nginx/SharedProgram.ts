@@ -133,11 +133,11 @@ function program.refuse()
   return ngx.exit(403)
 end
 
--- Called for each part of an answer. A run that was removed gets no further part.
+-- Called for each part of an answer. A run that was removed gets no further part, and without the host, no run does.
 function program.filter()
   if ngx.arg[2] then ngx.var.${variables.ended} = "OK" end
   local run = calls[tonumber(ngx.var.${variables.call}) or 0]
-  if run ~= nil and run.is_removed then return ngx.ERROR end
+  if run ~= nil and (run.is_removed or not is_open) then return ngx.ERROR end
 end
 
 -- Called at the end of every request, also of one that was cut off.
@@ -209,12 +209,9 @@ function commands.memory()
   return nil, math.floor(collectgarbage("count") * 1024)
 end
 
-function program.control()
-  if is_taken then return ngx.exit(403) end
-  is_taken = true
+local function obey()
   local socket = ngx.req.socket(true)
   socket:settimeouts(nil, 60000, 2147483647)
-  is_open = true
   while true do
     local line = socket:receive("*l")
     if line == nil or #line > ${lineBytesMax} then break end
@@ -228,7 +225,15 @@ function program.control()
     local sent = socket:send(answer .. number .. " " .. (problem or told or "") .. "\n")
     if sent == nil then break end
   end
+end
+
+-- Serves runs as long as it obeys the host. After an error, a command may have been carried out in part.
+function program.control()
+  if is_taken then return ngx.exit(403) end
+  is_taken, is_open = true, true
+  local is_sound, problem = pcall(obey)
   is_open = false
+  if not is_sound then ngx.log(ngx.CRIT, "the control connection failed: ", problem) end
 end
 
 package.loaded["cogni"] = program
