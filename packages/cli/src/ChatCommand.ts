@@ -12,7 +12,7 @@ import { LlmProxy, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
-import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SpecFields"
+import type { LlmAccess, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -60,7 +60,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
-  const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "chat"))
+  const budget = yield* Effect.fromResult(budgetOf(input))
   const spending = budget === undefined ? {} : { budget }
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const { runtimeImage } = settings
@@ -133,6 +133,22 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
+
+/** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
+const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusal> =>
+  Result.flatMap(RunPlan.budgetOf(input, "chat"), (budget) => {
+    const unread = [
+      ...(budget === undefined ? [] : ["a budget"]),
+      ...(input.canaries === "off" ? [] : ["--canaries"])
+    ]
+    return input.proxy !== "nginx-shared" || unread.length === 0
+      ? Result.succeed(budget)
+      : refuse(
+          "input",
+          `the proxy nginx-shared cannot enforce ${unread.join(" or ")}: it does not read bodies`,
+          "Use --proxy gateway, or leave out --max-calls, --max-input-tokens, --max-output-tokens, --max-cost and --canaries"
+        )
+  })
 
 /** Orchestrators that answer with a model, through the proxy of this host or of the session's sandbox. */
 const orchestratorsOf = ({
