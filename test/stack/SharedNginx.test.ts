@@ -20,7 +20,7 @@ const environment = ({ url }: ScriptedModelApi.ScriptedModelApi) => ({
   SANDBOX_ENABLED: "true"
 })
 
-/** Who was billed for each call, for which run, and with which key. */
+/** Returns the account that paid for each call, the run, and the credential. */
 const billed = ({ received }: ScriptedModelApi.ScriptedModelApi) =>
   Effect.map(received, (calls) =>
     calls.map(({ headers }) => {

@@ -33,7 +33,7 @@ import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.t
 import * as KeyDesk from "./internal/shards/KeyDesk.ts"
 import * as GatewayLimits from "./internal/shards/GatewayLimits.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
-import * as LimitRange from "./internal/LimitRange.ts"
+import * as LimitCheck from "./internal/LimitCheck.ts"
 import * as MirrorConfig from "./internal/packages/MirrorConfig.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunStart, RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
@@ -165,7 +165,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     // With `auto`, only an engine that shares the host's files has waiting sandboxes, and it gets directories.
     listensInMount: options.carrier !== "container"
   }
-  yield* Effect.fromResult(LimitRange.check(named("GatewayLlmProxy"), GatewayLimits.options, options))
+  yield* Effect.fromResult(LimitCheck.check(named("GatewayLlmProxy"), GatewayLimits.options, options))
   yield* Effect.fromResult(checkPseudonym(options, profile))
   yield* Effect.fromResult(checkRunKeys(options, profile))
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))

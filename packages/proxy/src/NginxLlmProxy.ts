@@ -22,7 +22,7 @@ import * as HostRelay from "./internal/nginx/HostRelay.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
-import * as LimitRange from "./internal/LimitRange.ts"
+import * as LimitCheck from "./internal/LimitCheck.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as NginxContainer from "./internal/nginx/NginxContainer.ts"
 import * as NginxLimits from "./internal/nginx/NginxLimits.ts"
@@ -72,7 +72,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       key: named("NginxLlmProxy.key")
     })
   )
-  yield* Effect.fromResult(LimitRange.check(named("NginxLlmProxy"), NginxLimits.ofOne, options))
+  yield* Effect.fromResult(LimitCheck.check(named("NginxLlmProxy"), NginxLimits.ofOne, options))
 
   /** Validates the run before anything is started. */
   const headersFor = (request: LlmRequest) =>
@@ -123,15 +123,11 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       upstream: options.upstream,
       mounts: [...ownMounts(volume, audit), ...(relay === undefined ? [] : [relayMount(relay)])],
       limits: { ...limits, runtimeSecondsMax },
-      configuration: NginxConfig.render({
+      configuration: configurationOf(options, request, {
         address,
         profile,
-        via: relay === undefined ? "network" : "relay",
-        headers: [...headers, ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])],
-        runtimeSecondsMax,
-        requestBytesMax: options.requestBytesMax,
-        concurrentRequestsMax: options.concurrentRequestsMax,
-        requestsPerSecondMax: options.requestsPerSecondMax
+        headers,
+        via: relay === undefined ? "network" : "relay"
       })
     })
     // A proxy that might not log a call is ended before its failure is reported.
@@ -222,6 +218,27 @@ const limits = {
   workspaceBytesMax: NginxLimits.fileBytesMax,
   filesOpenMax: 4096
 } as const
+
+const configurationOf = (
+  { concurrentRequestsMax, requestBytesMax, requestsPerSecondMax }: NginxLlmProxyOptions,
+  { runtimeSecondsMax, traceparent }: LlmRequest,
+  {
+    address,
+    headers,
+    profile,
+    via
+  }: Upstream.ResolvedUpstream & Pick<NginxConfig.NginxConfig, "headers" | "via">
+): string =>
+  NginxConfig.render({
+    address,
+    profile,
+    via,
+    headers: [...headers, ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])],
+    runtimeSecondsMax,
+    requestBytesMax,
+    concurrentRequestsMax,
+    requestsPerSecondMax
+  })
 
 /** Relay to an upstream that the host reaches. An upstream in a container needs no relay. */
 const relayOf = (

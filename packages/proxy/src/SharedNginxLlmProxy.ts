@@ -36,7 +36,7 @@ import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
-import * as LimitRange from "./internal/LimitRange.ts"
+import * as LimitCheck from "./internal/LimitCheck.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as NginxLimits from "./internal/nginx/NginxLimits.ts"
@@ -128,7 +128,7 @@ export const make = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOpt
       key: named("SharedNginxLlmProxy.key")
     })
   )
-  yield* Effect.fromResult(LimitRange.check(named("SharedNginxLlmProxy"), NginxLimits.ofMany, options))
+  yield* Effect.fromResult(LimitCheck.check(named("SharedNginxLlmProxy"), NginxLimits.ofMany, options))
   const isByToken = options.identity === "token"
   const injected = [...KeyInjection.injectedHeaderNames(profile)]
   const headersFor = headersOf(options, profile)

@@ -1,6 +1,4 @@
 /** Values that a number among the options of a proxy may have. One without a meaning would refuse every call, or none. */
-import { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
-import { Record, Result } from "effect"
 import * as Schema from "effect/Schema"
 
 /** Values that an option may have. */
@@ -50,24 +48,3 @@ export const above0 = (maximum: number, unit?: string): LimitRange =>
 
 /** 0 would turn a timeout of Node off. */
 export const seconds = above0(timerSecondsMax, "seconds")
-
-/** Checks the numbers among the options of a proxy, which is named in the error. */
-export const check = <Ranges extends Readonly<Record<string, LimitRange>>>(
-  proxy: string,
-  ranges: Ranges,
-  options: { readonly [Name in keyof NoInfer<Ranges>]?: number | undefined }
-): Result.Result<void, Misconfigured> => {
-  for (const [name, { contains, expected }] of Record.toEntries<string, LimitRange>(ranges)) {
-    const value: unknown = options[name]
-    if (value === undefined || contains(value)) continue
-    const shown = typeof value === "number" ? ` ${value}` : `, a ${typeof value}`
-    return Result.fail(
-      new Misconfigured({
-        option: proxy,
-        detail: `has ${name}${shown}, which is not ${expected}`,
-        remedy: `Set a ${name} in that range, or leave it out`
-      })
-    )
-  }
-  return Result.succeed(undefined)
-}
