@@ -35,7 +35,8 @@ const exits: Partial<Record<TemporalFailed["reason"], ExitName>> = {
   NamespaceNotFound: "configuration",
   NotInstalled: "configuration",
   HostNameInUse: "configuration",
-  RunNotFound: "notFound"
+  RunNotFound: "notFound",
+  OwnerUnknown: "notFound"
 }
 
 /** Converts a failure of Temporal, or of the server of this host. */

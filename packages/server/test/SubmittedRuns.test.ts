@@ -133,6 +133,19 @@ describe("a server with a queue", () => {
     })
   )
 
+  it.live("says who can cancel a run under way for which the queue names no account", () =>
+    Effect.gen(function* () {
+      const { one, store } = yield* world
+      const runId = RunId.make("run-without-owner")
+      const llm = { model: "gpt", identity: { billingAccountId: "acct", attempt: 0 } }
+      const spec = yield* SpecDecoder.decode({ runId, image: "agent", argv: ["true"], llm })
+      yield* Effect.scoped(store.open(runId, spec))
+      const { body, status } = yield* one.delete(`${path}/${runId}`)
+      assert.deepStrictEqual([status, body.error.reason], [409, "RunElsewhere"])
+      assert.include(body.error.message, "names no account")
+    })
+  )
+
   it.live("lists all runs that wait, page by page, and reads no more records than it shows", () =>
     Effect.gen(function* () {
       const { one, queue, store } = yield* world

@@ -307,7 +307,7 @@ export const layerSubmitted = (
           runs.cancel(runId, billingAccountId).pipe(
             Effect.as(true),
             Effect.catchIf(
-              ({ reason }) => reason === "RunNotFound",
+              ({ reason }) => reason === "RunNotFound" || reason === "OwnerUnknown",
               () => Effect.succeed(false)
             ),
             Effect.mapError(unavailable)

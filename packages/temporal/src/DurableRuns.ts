@@ -18,7 +18,10 @@ export class DurableRuns extends Context.Service<
     readonly wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
     /** Whether a worker takes runs of the queue now. Temporal notices the end of one after a minute. */
     readonly hasWorkers: Effect.Effect<boolean, TemporalFailed>
-    /** Asks for the end of a run. With an account, one of another account is not found. */
+    /**
+     * Asks for the end of a run. With an account, one of another account is not found, and one whose workflow names no
+     * account is not cancelled (`OwnerUnknown`).
+     */
     readonly cancel: (runId: string, billingAccountId?: string) => Effect.Effect<void, TemporalFailed>
     /** Returns a run that was submitted with its owner, as long as Temporal retains it. */
     readonly find: (runId: string) => Effect.Effect<SubmittedRun | undefined, TemporalFailed>

@@ -58,6 +58,7 @@ export class TemporalFailed extends Schema.TaggedError<TemporalFailed>()("Tempor
     "NamespaceNotFound",
     "RunIdInUse",
     "RunNotFound",
+    "OwnerUnknown",
     "HostNameInUse",
     "SearchAttributesMissing",
     "RequestTooLarge",

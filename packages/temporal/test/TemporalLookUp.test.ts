@@ -57,24 +57,34 @@ const world = (found: () => Promise<unknown>) => {
 describe("a durable run in Temporal", () => {
   it.effect("is cancelled for its account, and the workflow of another account or program is not found", () =>
     Effect.gen(function* () {
-      for (const [its, isFound] of [
-        [{ owner: "acme" }, true],
-        [{ attribute: "acme" }, true],
-        [{}, true],
-        [{ owner: "other" }, false],
-        [{ attribute: "other" }, false],
-        [{ type: "payroll", owner: "acme" }, false]
+      for (const [its, refusal] of [
+        [{ owner: "acme" }, ""],
+        [{ attribute: "acme" }, ""],
+        [{}, "OwnerUnknown"],
+        [{ owner: "other" }, "RunNotFound"],
+        [{ attribute: "other" }, "RunNotFound"],
+        [{ owner: "other", attribute: "acme" }, "RunNotFound"],
+        [{ type: "payroll", owner: "acme" }, "RunNotFound"]
       ] as const) {
         const { cancelled, runs } = world(() => Promise.resolve(workflow(its)))
         const result = yield* Effect.result(runs.cancel(runId, "acme"))
-        assert.strictEqual(
-          result._tag === "Success" ? "" : result.failure.reason,
-          isFound ? "" : "RunNotFound"
-        )
-        assert.deepStrictEqual(cancelled, isFound ? [[runId, "execution-1"]] : [])
+        assert.strictEqual(result._tag === "Success" ? "" : result.failure.reason, refusal)
+        assert.deepStrictEqual(cancelled, refusal === "" ? [[runId, "execution-1"]] : [])
       }
       const missing = world(() => Promise.reject(new WorkflowNotFoundError("none", runId, undefined)))
       assert.strictEqual((yield* Effect.flip(missing.runs.cancel(runId))).reason, "RunNotFound")
+    })
+  )
+
+  it.effect("without an account is cancelled by an operator, and for an account it says how", () =>
+    Effect.gen(function* () {
+      const { cancelled, runs } = world(() => Promise.resolve(workflow({})))
+      const { message } = yield* Effect.flip(runs.cancel(runId, "acme"))
+      assert.include(message, `temporal workflow cancel --workflow-id ${runId}`)
+      assert.isUndefined(yield* runs.find(runId))
+      assert.lengthOf(cancelled, 0)
+      yield* runs.cancel(runId)
+      assert.lengthOf(cancelled, 1)
     })
   )
 

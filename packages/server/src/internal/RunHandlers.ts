@@ -66,6 +66,13 @@ const cancelElsewhere = Problem.make(
   "the run is under way in another process. Cancel it there"
 )
 
+const cancelUnknown = Problem.make(
+  "conflict",
+  "RunElsewhere",
+  "the run is under way on a host, and its queue names no account for it. Cancel it at the server of its host, or ask " +
+    "the operator to cancel it in the queue"
+)
+
 const isState = Schema.is(RunState)
 
 /** Splits a list of a query, or fails with the first unknown value. */
@@ -308,8 +315,9 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
         const isOver = (record !== undefined && RunView.isOver(record)) || submitted?.end !== undefined
         if (isOver)
           return yield* Effect.fail(Problem.make("conflict", "RunOver", "the run has already ended"))
-        // A run that was submitted without its owner is known by its record.
-        if (!(yield* cancelSubmitted(runId))) return yield* Effect.fail(cancelElsewhere)
+        // A run that was submitted without its owner is known by its record. Its workflow may name no account.
+        if (!(yield* cancelSubmitted(runId)))
+          return yield* Effect.fail(Option.isNone(queue) ? cancelElsewhere : cancelUnknown)
         return { runId, status: "cancelling" as const }
       }
       yield* here.cancel

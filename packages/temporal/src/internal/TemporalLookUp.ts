@@ -56,14 +56,11 @@ const runOf = ({
 type Described = Pick<WorkflowExecutionInfo, "memo" | "typedSearchAttributes" | "workflowId">
 
 /**
- * Returns whether a workflow may be the run of an account. One that was submitted without its owner has no memo: its
- * worker adds the account, if the namespace has search attributes.
+ * Returns the account of a workflow. One that was submitted without its owner has no memo: its worker adds the account
+ * to its search attributes, if the namespace has them. `undefined`: the workflow names none.
  */
-const mayBeOf = (described: Described, billingAccountId: string | undefined): boolean => {
-  const owner =
-    runOf(described)?.billingAccountId ?? described.typedSearchAttributes.get(accountKey) ?? undefined
-  return billingAccountId === undefined || owner === undefined || owner === billingAccountId
-}
+const ownerOf = (described: Described): string | undefined =>
+  runOf(described)?.billingAccountId ?? described.typedSearchAttributes.get(accountKey) ?? undefined
 
 /** Names that need no escape in a query. Runs of other accounts are found without this condition. */
 const plainName = /^[\w.:@/ +-]+$/u
@@ -76,6 +73,16 @@ const describe = (workflow: WorkflowClient, runId: string) =>
       if (error instanceof WorkflowNotFoundError) return undefined
       throw error
     })
+
+/** A workflow without an account is cancelled for no account: it could be that of another. */
+const ownerUnknown = (runId: string) =>
+  new TemporalFailed({
+    reason: "OwnerUnknown",
+    detail: `the workflow of ${runId} names no account, so it cannot be cancelled for one`,
+    remedy:
+      "It was submitted without its owner. Its account is known when a worker has checked its grant, if the namespace " +
+      `has search attributes. An operator can cancel it: temporal workflow cancel --workflow-id ${runId}`
+  })
 
 export const notFound = (runId: string, namespace: string) =>
   new TemporalFailed({
@@ -111,22 +118,28 @@ export const make = (
       runId: string,
       billingAccountId?: string
     ): Effect.fn.Return<void, TemporalFailed> {
-      const isCancelled = yield* Answering.within(
+      const found = yield* Answering.within(
         workflow,
         "cancel a run",
-        async () => {
+        async (): Promise<"absent" | "cancelled" | "unknown"> => {
           const described = await describe(workflow, runId)
-          if (described?.type !== workflowType || !mayBeOf(described, billingAccountId)) return false
+          if (described?.type !== workflowType) return "absent"
+          if (billingAccountId !== undefined) {
+            const owner = ownerOf(described)
+            if (owner === undefined) return "unknown"
+            if (owner !== billingAccountId) return "absent"
+          }
           // Only this execution: another one may get the ID.
           await workflow.getHandle(runId, described.runId).cancel()
-          return true
+          return "cancelled"
         },
         (error) =>
           error instanceof WorkflowNotFoundError
             ? notFound(runId, namespace)
             : TemporalFailed.of("cancel a run", error)
       )
-      if (!isCancelled) return yield* notFound(runId, namespace)
+      if (found === "unknown") return yield* ownerUnknown(runId)
+      if (found === "absent") return yield* notFound(runId, namespace)
     }),
     underWay: Effect.fn("DurableRuns.underWay")(function* (
       billingAccountId: string
