@@ -1,5 +1,5 @@
 /** Bounds calls of Temporal's client: a server that accepts a call and never answers cannot be reached. */
-import type { WorkflowClient } from "@temporalio/client"
+import type { BaseClient } from "@temporalio/client"
 import { Effect } from "effect"
 import { TemporalFailed } from "../TemporalServer.ts"
 
@@ -8,14 +8,14 @@ export const answerSecondsMax = 5
 
 /** Calls Temporal. `what` completes "Temporal could not". The call itself ends at the same time. */
 export const within = <A>(
-  workflow: Pick<WorkflowClient, "withDeadline">,
+  client: Pick<BaseClient, "withDeadline">,
   what: string,
   task: () => Promise<A>,
   failed: (error: unknown) => TemporalFailed
 ): Effect.Effect<A, TemporalFailed> =>
   Effect.tryPromise({
     // By the clock of the system, as the SDK reads it: tests may have stopped the other one.
-    try: () => workflow.withDeadline(Date.now() + answerSecondsMax * 1000, task),
+    try: () => client.withDeadline(Date.now() + answerSecondsMax * 1000, task),
     catch: failed
   }).pipe(bounded(what))
 

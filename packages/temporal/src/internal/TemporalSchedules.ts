@@ -7,6 +7,7 @@
 import {
   Client,
   ScheduleAlreadyRunning,
+  type ScheduleClient,
   type ScheduleDescription,
   type ScheduleHandle,
   ScheduleNotFoundError,
@@ -14,9 +15,10 @@ import {
   type ScheduleSummary
 } from "@temporalio/client"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { Effect, Option, Result, Schema, Stream } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { RunSchedule, type RunScheduleState } from "../RunSchedule.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
+import * as Answering from "./Answering.ts"
 import type { ScheduledInput } from "./ScheduledAgentRun.ts"
 import { firingSecondsMax } from "./RunDeadline.ts"
 import { runIdOf } from "./ScheduledRunId.ts"
@@ -50,16 +52,17 @@ const decodeMemo = Schema.decodeUnknownOption(Memo)
 const decodeKept = Schema.decodeUnknownEffect(Schema.Struct({ schedule: RunSchedule }))
 
 export const make = Effect.fnUntraced(function* (options: RunsOptions) {
-  const { namespace } = options
   const connection = yield* connect(options)
-  const { schedule: client } = new Client({ connection, namespace })
+  return over(new Client({ connection, namespace: options.namespace }).schedule, options)
+})
 
+/** The schedules over a client. Each call ends in seconds. */
+export const over = (client: ScheduleClient, options: RunsOptions) => {
+  const { namespace } = options
   const attempt = <A>(name: string, what: string, task: () => Promise<A>) =>
-    Effect.tryPromise({
-      try: task,
-      catch: (error) =>
-        error instanceof ScheduleNotFoundError ? notFound(name) : failed(what, namespace, error)
-    })
+    Answering.within(client, what, task, (error) =>
+      error instanceof ScheduleNotFoundError ? notFound(name) : failed(what, namespace, error)
+    )
 
   /** Returns a schedule of ours. */
   const found = Effect.fnUntraced(function* (name: string) {
@@ -75,19 +78,24 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
     add: Effect.fn("RunSchedules.add")(function* (schedule: RunSchedule) {
       // The random part of a run ID: otherwise another grant could take the ID of a firing before it is due.
       const tag = (yield* RunId.generate).slice(-tagChars)
-      yield* Effect.tryPromise({
-        try: () => client.create(createOf(schedule, tag, options)),
-        catch: (error) => addFailed(schedule, options, error)
-      })
+      yield* Answering.within(
+        client,
+        "add the schedule",
+        () => client.create(createOf(schedule, tag, options)),
+        (error) => addFailed(schedule, options, error)
+      )
     }),
-    list: Stream.suspend(() =>
-      Stream.fromAsyncIterable(client.list(), (error) => failed("list the schedules", namespace, error))
-    ).pipe(
-      Stream.filter(isOurs),
-      Stream.filterMap((summary) => Result.fromOption(stateOf(summary), () => undefined)),
-      Stream.runCollect,
-      Effect.withSpan("RunSchedules.list")
-    ),
+    list: Answering.within(
+      client,
+      "list the schedules",
+      async () => {
+        const found: Array<RunScheduleState> = []
+        for await (const summary of client.list())
+          if (isOurs(summary)) found.push(...Option.toArray(stateOf(summary)))
+        return found
+      },
+      (error) => failed("list the schedules", namespace, error)
+    ).pipe(Effect.withSpan("RunSchedules.list")),
     show: Effect.fn("RunSchedules.show")(function* (name: string) {
       const { description } = yield* found(name)
       const { schedule } = yield* decodeKept(description.action.args?.[0]).pipe(
@@ -112,7 +120,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
         Effect.withSpan("RunSchedules.remove")
       )
   }
-})
+}
 
 const isOurs = ({ action }: Pick<ScheduleSummary | ScheduleDescription, "action">): boolean =>
   action?.workflowType === workflowType
