@@ -79,6 +79,13 @@ describe("a Temporal server behind TLS", () => {
         refusals.map(({ reason }) => reason),
         ["Unreachable", "Unreachable", "Unreachable", "Unreachable", "CredentialsInvalid"]
       )
+      for (const [at, why] of [
+        [0, "SELF_SIGNED_CERT_IN_CHAIN"],
+        [1, "ERR_TLS_CERT_ALTNAME_INVALID"],
+        [2, "ALERT_CERTIFICATE_REQUIRED"],
+        [3, "expects TLS"]
+      ] as const)
+        assert.include(refusals[at]?.message, why)
       assert.lengthOf(door.keys, asked, "a request without the right connection passed")
     })
   )

@@ -1,14 +1,18 @@
 /** Bounds calls of Temporal's client: a server that accepts a call and never answers cannot be reached. */
-import type { BaseClient } from "@temporalio/client"
 import { Effect } from "effect"
 import { TemporalFailed } from "../TemporalServer.ts"
 
 /** Longest time for the answer of Temporal, in seconds. */
 export const answerSecondsMax = 5
 
+/** A client or a connection of the SDK. */
+interface Bounding {
+  readonly withDeadline: <A>(deadline: number, task: () => Promise<A>) => Promise<A>
+}
+
 /** Calls Temporal. `what` completes "Temporal could not". The call itself ends at the same time. */
 export const within = <A>(
-  client: Pick<BaseClient, "withDeadline">,
+  client: Bounding,
   what: string,
   task: () => Promise<A>,
   failed: (error: unknown) => TemporalFailed

@@ -15,7 +15,8 @@ export interface ConnectOptions {
   readonly apiKey?: string
 }
 
-interface SdkTls {
+/** The certificates of a connection, as the SDK has them. */
+export interface SdkTls {
   serverNameOverride?: string
   serverRootCACertificate?: Buffer
   clientCertPair?: { crt: Buffer; key: Buffer }

@@ -10,12 +10,14 @@ import { Clock, Deferred, Effect, FiberSet, Ref, Schedule, type Scope } from "ef
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
 import * as ActivityTrace from "./ActivityTrace.ts"
+import * as Answering from "./Answering.ts"
 import * as Connecting from "./Connecting.ts"
 import * as HostActivities from "./HostActivities.ts"
 import * as HostName from "./HostName.ts"
 import * as HostRuns from "./HostRuns.ts"
 import type { HostCapacity } from "./Placement.ts"
 import * as PlacementSlots from "./PlacementSlots.ts"
+import * as Reaching from "./Reaching.ts"
 import { hostQueue, placementQueue } from "./Queues.ts"
 import * as WorkflowCode from "./WorkflowCode.ts"
 import { TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
@@ -188,7 +190,7 @@ const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>
 /** Connects until the end of the scope, and checks the namespace. */
 const connected = Effect.fnUntraced(function* (options: HostWorkerOptions, asked: Connecting.ConnectOptions) {
   const connection = yield* Effect.acquireRelease(
-    attempt("connect", () => NativeConnection.connect(asked)),
+    Reaching.reached(asked, () => NativeConnection.connect(asked)),
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
   yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
@@ -198,10 +200,12 @@ const connected = Effect.fnUntraced(function* (options: HostWorkerOptions, asked
 
 /** Fails as a submission would. Otherwise the SDK refuses the namespace later, with an error of its own. */
 const namespaceExists = (connection: NativeConnection, namespace: string) =>
-  Effect.tryPromise({
-    try: () => connection.workflowService.describeNamespace({ namespace }),
-    catch: (error) => TemporalFailed.ofNamespace("describe the namespace", namespace, error)
-  })
+  Answering.within(
+    connection,
+    "describe the namespace",
+    () => connection.workflowService.describeNamespace({ namespace }),
+    (error) => TemporalFailed.ofNamespace("describe the namespace", namespace, error)
+  )
 
 /** Fails if another host polls the queue of this name, and `isFirst` says that it was there before. */
 const nameIsUnique =
@@ -217,12 +221,17 @@ const nameIsUnique =
   (isFirst: (other: string) => boolean): Effect.Effect<void, TemporalFailed> =>
     Effect.gen(function* () {
       if (hostId === undefined) return
-      const { pollers } = yield* attempt("describe the queue of this host", () =>
-        connection.workflowService.describeTaskQueue({
-          namespace,
-          taskQueue: { name: queue },
-          taskQueueType: activityQueue
-        })
+      const what = "describe the queue of this host"
+      const { pollers } = yield* Answering.within(
+        connection,
+        what,
+        () =>
+          connection.workflowService.describeTaskQueue({
+            namespace,
+            taskQueue: { name: queue },
+            taskQueueType: activityQueue
+          }),
+        (error) => TemporalFailed.of(what, error)
       )
       const seen = (pollers ?? []).map(({ identity, lastAccessTime }) => ({
         identity: identity ?? "",

@@ -24,6 +24,7 @@ import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as Answering from "./Answering.ts"
 import * as Connecting from "./Connecting.ts"
 import { livingMillis } from "./HostName.ts"
+import * as Reaching from "./Reaching.ts"
 import { runSecondsMax } from "./RunDeadline.ts"
 import * as SearchValue from "./SearchValue.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
@@ -47,31 +48,18 @@ const decodeOutcome = Schema.decodeUnknownEffect(DurableOutcome)
 
 const encodeRun = Schema.encodeSync(Schema.toCodecJson(DurableRun))
 
-/** A connection that is not ready in time fails with an error that has no code. */
-const unreached = (error: unknown): TemporalFailed => {
-  const known = TemporalFailed.of("be reached", error)
-  return known.reason === "Failed"
-    ? TemporalFailed.of(
-        "be reached",
-        new Error("no connection was ready in 10 seconds", { cause: { code: 14 } })
-      )
-    : known
-}
-
 /** Connects to a server until the end of the scope. */
 export const connect = Effect.fnUntraced(function* (server: TemporalServer) {
   const asked = yield* Connecting.optionsOf(server)
   const connection = yield* Effect.acquireRelease(
-    Effect.tryPromise({
-      // A proxy of the environment would get what is meant for this machine.
-      try: () =>
-        Connection.connect({
-          ...asked,
-          connectTimeout: "10 seconds",
-          ...(asked.tls === false ? { channelArgs: { "grpc.enable_http_proxy": 0 } } : {})
-        }),
-      catch: unreached
-    }),
+    Reaching.reached(asked, () =>
+      Connection.connect({
+        ...asked,
+        connectTimeout: `${Reaching.connectSecondsMax} seconds`,
+        // A proxy of the environment would get what is meant for this machine.
+        ...(asked.tls === false ? { channelArgs: { "grpc.enable_http_proxy": 0 } } : {})
+      })
+    ),
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
   yield* Connecting.keepKey(server, asked.apiKey, (key) => Effect.sync(() => connection.setApiKey(key)))
