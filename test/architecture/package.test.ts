@@ -9,7 +9,6 @@ import {
   existsSync,
   globSync,
   mkdtempSync,
-  readdirSync,
   readFileSync,
   realpathSync,
   writeFileSync
@@ -17,6 +16,7 @@ import {
 import { createRequire } from "node:module"
 import { join } from "node:path"
 import { expect } from "vitest"
+import * as RecordedHistories from "../../packages/temporal/test/RecordedHistories.ts"
 import * as BundledApp from "../harness/BundledApp.ts"
 import * as OldestNode from "../harness/OldestNode.ts"
 import * as PackedPackages from "../harness/PackedPackages.ts"
@@ -367,14 +367,10 @@ describe("packages", () => {
     const { Runtime, Worker } = require("@temporalio/worker")
     const quiet = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, log() {} }
     Runtime.install({ logger: quiet, telemetryOptions: { logging: { filter: "OFF" } } })
-    const directory = join(SourceTree.root, "packages/temporal/test/histories")
-    const histories = readdirSync(directory).map((workflowId) => ({
-      workflowId,
-      history: JSON.parse(readFileSync(join(directory, workflowId), "utf8"))
-    }))
     const failed: Array<string> = []
-    for await (const { error, workflowId } of Worker.runReplayHistories({ workflowBundle: built }, histories))
-      if (error !== undefined) failed.push(`${workflowId}: ${error.message}`)
+    const replaying = Worker.runReplayHistories({ workflowBundle: built }, RecordedHistories.all)
+    for await (const { error, runId } of replaying)
+      if (error !== undefined) failed.push(`${RecordedHistories.fileOf(runId)}: ${error.message}`)
     assert.deepStrictEqual(failed, [])
   })
 

@@ -71,8 +71,17 @@ describe("a connection to Temporal that is not ready", () => {
       assert.include(yield* whyOf({ address: encrypted, tls: false }), "expects TLS")
       const web = yield* listening(createHttpServer())
       assert.include(yield* whyOf({ address: web, tls: false }), "does not speak HTTP/2")
-      const open = createServer((socket) => void socket.on("error", () => {}).resume().unref())
-      assert.include(yield* whyOf({ address: yield* listening(open), tls: false }), "sent nothing in 3 seconds")
+      const open = createServer(
+        (socket) =>
+          void socket
+            .on("error", () => {})
+            .resume()
+            .unref()
+      )
+      assert.include(
+        yield* whyOf({ address: yield* listening(open), tls: false }),
+        "sent nothing in 3 seconds"
+      )
     })
   )
 

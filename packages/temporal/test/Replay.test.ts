@@ -5,16 +5,11 @@
  */
 import { assert, beforeAll, describe, it } from "@effect/vitest"
 import { bundleWorkflowCode, Runtime, Worker } from "@temporalio/worker"
-import { readdirSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import * as Pace from "../../../test/harness/Pace.ts"
+import * as RecordedHistories from "./RecordedHistories.ts"
 
 const place = (path: string) => fileURLToPath(new URL(path, import.meta.url))
-
-const histories = readdirSync(place("histories")).map((file) => ({
-  workflowId: file,
-  history: JSON.parse(readFileSync(place(`histories/${file}`), "utf8")) as unknown
-}))
 
 const silent = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, log() {} }
 
@@ -27,14 +22,18 @@ const replayed = async (workflowsPath: string) => {
     logger: silent
   })
   const failed = new Map<string, Error>()
-  for await (const { error, workflowId } of Worker.runReplayHistories({ workflowBundle }, histories))
-    if (error !== undefined) failed.set(workflowId, error)
+  const replaying = Worker.runReplayHistories({ workflowBundle }, RecordedHistories.all)
+  for await (const { error, runId } of replaying)
+    if (error !== undefined) failed.set(RecordedHistories.fileOf(runId), error)
   return failed
 }
 
 describe("recorded histories", () => {
   beforeAll(() => {
-    assert.isAtLeast(histories.length, 12)
+    const countOf = (type: string) =>
+      RecordedHistories.all.filter(({ workflowType }) => workflowType === type).length
+    assert.isAtLeast(countOf("sandboxAgentRun"), 12)
+    assert.isAtLeast(countOf("scheduledAgentRun"), 4)
     Runtime.install({ logger: silent, telemetryOptions: { logging: { filter: "OFF" } } })
   })
 
@@ -44,7 +43,10 @@ describe("recorded histories", () => {
 
   it("are refused by a workflow whose steps changed", { timeout: Pace.hangMillis }, async () => {
     const failed = await replayed(place("ChangedWorkflow.ts"))
-    assert.strictEqual(failed.size, histories.length)
+    assert.sameMembers(
+      [...failed.keys()],
+      RecordedHistories.all.map(({ file }) => file)
+    )
     for (const { name } of failed.values()) assert.strictEqual(name, "DeterminismViolationError")
   })
 })

@@ -1,6 +1,6 @@
 /**
  * Records the histories that `Replay.test.ts` replays:
- * `node packages/temporal/test/recordHistories.ts PREFIX`, or `… PREFIX NAME` for one of them.
+ * `node packages/temporal/test/recordHistories.ts PREFIX`, or `… PREFIX NAME` for those whose name begins so.
  *
  * Run it when the workflow was changed on purpose, under a new prefix: histories of released versions stay as they are.
  */
@@ -14,13 +14,15 @@ import * as Await from "../../../test/harness/Await.ts"
 import * as TemporalDevServer from "../../../test/harness/TemporalDevServer.ts"
 import * as DurableRuns from "../src/DurableRuns.ts"
 import * as HostKeeper from "../src/HostKeeper.ts"
+import * as RunSchedule from "../src/RunSchedule.ts"
+import * as RunSchedules from "../src/RunSchedules.ts"
 import * as RunWorker from "../src/RunWorker.ts"
 import * as Runs from "./Runs.ts"
 
 const prefix = process.argv[2] ?? "v2"
 
-/** The only history to record. Default: all of them. */
-const only = process.argv[3]
+/** Beginning of the names of the histories to record. Default: all of them. */
+const only = process.argv[3] ?? ""
 
 /** How often the keeper is full for the run of that name. */
 const fullCount = 2
@@ -42,6 +44,54 @@ const isWaiting = (workflow: WorkflowClient, runId: string) =>
       ({ activityTaskScheduledEventAttributes: scheduled }) => scheduled?.activityType?.name === "place"
     )
   })
+
+/** Writes the history of a workflow that has ended. */
+const write = (workflow: WorkflowClient, workflowId: string, name: string, status: string) =>
+  Effect.promise(async () => {
+    const history = await workflow.getHandle(workflowId).fetchHistory()
+    const file = fileURLToPath(new URL(`histories/${prefix}-${name}.json`, import.meta.url))
+    writeFileSync(file, `${JSON.stringify(anonymous(historyToJSON(history)))}\n`)
+    console.log(`${file}: ${status}`)
+  })
+
+/** Records the workflow that a schedule starts, by the ends of its run, and if the run exists already. */
+const recordScheduled = Effect.fnUntraced(function* (
+  { schedule, workflow }: Client,
+  memory: HostKeeper.MemoryKeeper,
+  schedules: RunSchedules.RunSchedules["Service"]
+) {
+  const { runId: _, ...run } = Runs.run("recorded-scheduled")
+  for (const name of ["succeeded", "failed", "stopped"] as const) {
+    const times = { everySeconds: 86_400 }
+    yield* schedules.add({ ...RunSchedule.defaults, name, times, run })
+    const handle = schedule.getHandle(name)
+    yield* Effect.promise(() => handle.trigger())
+    const [runId = ""] = yield* Await.until(
+      `the run of ${name} has started`,
+      Effect.map(memory.started, (all) => all.some((id) => id.startsWith(`${name}-`)))
+    ).pipe(
+      Effect.andThen(memory.started),
+      Effect.map((all) => all.filter((id) => id.startsWith(`${name}-`)))
+    )
+    const { action, info } = yield* Effect.promise(() => handle.describe())
+    const { workflowId = "" } = info.recentActions.at(-1)?.action.workflow ?? {}
+    const firing = workflow.getHandle(workflowId)
+    if (name === "stopped") yield* Effect.promise(() => firing.cancel())
+    else yield* memory.change(runId, { status: name })
+    const ended = Effect.promise(() => firing.result().then(() => "completed", String))
+    yield* write(workflow, workflowId, `scheduled-${name}`, yield* ended)
+    if (name !== "succeeded") continue
+    // Like a firing that Temporal repeats: its run exists.
+    yield* Effect.promise(() =>
+      workflow.start("scheduledAgentRun", {
+        workflowId,
+        taskQueue: "cogni-sandbox",
+        args: [...(action.args ?? [])]
+      })
+    )
+    yield* write(workflow, workflowId, "scheduled-repeated", yield* ended)
+  }
+})
 
 const record = Effect.gen(function* () {
   const address = yield* TemporalDevServer.acquire
@@ -79,7 +129,7 @@ const record = Effect.gen(function* () {
   const connection = yield* Effect.promise(() => Connection.connect({ address }))
   const { workflow } = new Client({ connection })
   for (const [name, end] of Object.entries(ends)) {
-    if (only !== undefined && only !== name) continue
+    if (!name.startsWith(only)) continue
     const runId = `recorded-${name}`
     // It waits in the queue of placements, because this run has the only place.
     const before = `recorded-before-${name}`
@@ -101,11 +151,14 @@ const record = Effect.gen(function* () {
       yield* memory.change(`${runId}-a1`, { status: "succeeded" })
     }
     const { status } = yield* runs.wait(runId)
-    const history = yield* Effect.promise(() => workflow.getHandle(runId).fetchHistory())
-    const file = fileURLToPath(new URL(`histories/${prefix}-${name}.json`, import.meta.url))
-    writeFileSync(file, `${JSON.stringify(anonymous(historyToJSON(history)))}\n`)
-    console.log(`${file}: ${status}`)
+    yield* write(workflow, runId, name, status)
   }
+  if ("scheduled".startsWith(only) || only.startsWith("scheduled"))
+    yield* recordScheduled(
+      new Client({ connection }),
+      memory,
+      yield* RunSchedules.make({ ...server, isSearchable: true })
+    )
   yield* Effect.promise(() => connection.close())
   yield* Fiber.interrupt(worker)
 }).pipe(Effect.scoped)

@@ -119,7 +119,9 @@ const tlsOf = ({ clientCertPair, serverNameOverride, serverRootCACertificate }: 
 const answerOf = (bytes: Uint8Array): string => {
   if (bytes[3] === settingsFrame)
     return `a server of HTTP/2 accepts connections there, and did not answer a call in ${connectSecondsMax} seconds`
-  return bytes[0] === tlsAlert ? "the server expects TLS" : "the server does not speak HTTP/2, as Temporal does"
+  return bytes[0] === tlsAlert
+    ? "the server expects TLS"
+    : "the server does not speak HTTP/2, as Temporal does"
 }
 
 /** Returns the reason of an error: that of OpenSSL is a part of a longer message. */
