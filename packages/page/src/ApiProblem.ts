@@ -44,6 +44,9 @@ const decode = Schema.decodeUnknownOption(
   Schema.Struct({ error: Schema.Struct({ reason: Schema.String, message: Schema.String }) })
 )
 
+/** Longest time until a request is repeated. A timer of a browser with more than 24 days would end at once. */
+export const retrySecondsMax = 60
+
 /** Reads the problem of an answer. An intermediary may have answered in its own format. */
 export const ofAnswer = (status: number, body: unknown, retryAfter: string | null): ApiProblem => {
   const problem = Option.getOrUndefined(decode(body))?.error
@@ -52,7 +55,7 @@ export const ofAnswer = (status: number, body: unknown, retryAfter: string | nul
     status,
     reason: problem?.reason ?? "Refused",
     message: problem?.message ?? `the server answered with status ${status}`,
-    retrySeconds: Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
+    retrySeconds: seconds >= 0 ? Math.min(seconds, retrySecondsMax) : undefined
   })
 }
 

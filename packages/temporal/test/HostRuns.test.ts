@@ -1,7 +1,7 @@
 /** The steps of a host, with a keeper in memory. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { Deferred, Effect, Fiber, Ref } from "effect"
+import { Clock, Deferred, Effect, Fiber, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import * as Await from "../../../test/harness/Await.ts"
 import type { RunTask } from "../src/internal/RunTask.ts"
@@ -226,6 +226,37 @@ describe("the steps of a host", () => {
       assert.strictEqual(yield* Effect.flip(runs.place(asked)), "Full")
       yield* TestClock.adjust("7 seconds")
       assert.deepStrictEqual(yield* runs.place(asked), { host: "host-1" })
+    })
+  )
+
+  it.effect("place runs again after a minute, if a keeper that is full names a longer time", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      yield* memory.fault(
+        new HostKeeper.KeeperRefused({ ...full, reason: "ServerStopping", retrySeconds: 86_400 })
+      )
+      assert.deepInclude(yield* runs.execute(task, watch()), { _tag: "HostFull" })
+      yield* TestClock.adjust("59 seconds")
+      assert.strictEqual(yield* Effect.flip(runs.place(asked)), "Full")
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(yield* runs.place(asked), { host: "host-1" })
+    })
+  )
+
+  it.effect("place runs again after the time of a keeper that is full, also if the clock is set back", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      yield* memory.fault(full)
+      assert.deepInclude(yield* runs.execute(task, watch()), { _tag: "HostFull" })
+      yield* TestClock.adjust("7 seconds")
+      const clock = yield* Clock.Clock
+      const setBack = {
+        ...clock,
+        currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() - 3_600_000,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis - 3_600_000)
+      }
+      const placed = runs.place(asked).pipe(Effect.provideService(Clock.Clock, setBack))
+      assert.deepStrictEqual(yield* placed, { host: "host-1" })
     })
   )
 

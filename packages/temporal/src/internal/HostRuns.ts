@@ -37,8 +37,12 @@ export interface Watch {
 /** Time without an answer after which the queue of placements counts as empty, in milliseconds. */
 const idleMillisMin = 200
 
-/** How long a keeper that is full gets no runs, if it does not say. */
+/** How long a keeper that is full gets no runs, if it does not say, and at most: it may have room much sooner. */
 const fullSecondsDefault = 5
+const fullSecondsMax = 60
+
+/** A time in milliseconds that never goes back: a host must not close for an hour when its clock is corrected. */
+const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
 
 /** How often a delivery that is under way is asked about. */
 const deliveryPollSeconds = 2
@@ -89,7 +93,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
   })
 
   const place = Effect.fnUntraced(function* (asked: Placement.Asked) {
-    const now = yield* Clock.currentTimeMillis
+    const now = yield* nowMillis
     const misfit = yield* SubscriptionRef.modify(places, (before) => {
       const found = Placement.misfit(capacity, before, asked, now)
       return [found, found === undefined ? Placement.reserve(before, asked, now) : before]
@@ -100,7 +104,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
 
   /** Closes this host for a while, because its keeper is full. Only for one grant, if that is at a limit of its own. */
   const closeFor = ({ isOfGrant, retrySeconds }: KeeperFull, grantId: string) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    Effect.flatMap(nowMillis, (now) =>
       SubscriptionRef.update(places, (before) => {
         const until = now + retrySeconds * 1000
         return isOfGrant ? Placement.closeGrant(before, grantId, until, now) : Placement.close(before, until)
@@ -113,7 +117,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
       SubscriptionRef.update(places, (before) => Placement.begin(before, task.runId, task.needs)),
       () => use,
       (_, exit) =>
-        Effect.flatMap(Clock.currentTimeMillis, (now) =>
+        Effect.flatMap(nowMillis, (now) =>
           SubscriptionRef.update(places, (before) =>
             exit._tag === "Success" && isFollowed(exit.value)
               ? Placement.linger(before, task.runId, now)
@@ -149,12 +153,12 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
     /** Places a run without asking other hosts. Fails with `NotIdle` if other runs may wait for a place. */
     placeHere: Effect.fnUntraced(function* (asked: Placement.Asked) {
       const since = yield* Ref.get(idleSince)
-      const now = yield* Clock.currentTimeMillis
+      const now = yield* nowMillis
       if (since === undefined || now - since < idleMillisMin) return yield* Effect.fail("NotIdle" as const)
       return yield* place(asked)
     }),
     /** Returns when a run may be placed here, so that no placement is taken that would only be given back. */
-    room: Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    room: Effect.flatMap(nowMillis, (now) =>
       SubscriptionRef.changes(places).pipe(
         Stream.filter((its) => Placement.hasRoom(capacity, its, now)),
         Stream.runHead,
@@ -164,7 +168,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
     ).pipe(Effect.repeat({ until: Option.isSome }), Effect.asVoid),
     /** Notes whether the queue of placements was asked and has not answered yet. */
     waiting: (isWaiting: boolean) =>
-      Effect.flatMap(Clock.currentTimeMillis, (now) => Ref.set(idleSince, isWaiting ? now : undefined)),
+      Effect.flatMap(nowMillis, (now) => Ref.set(idleSince, isWaiting ? now : undefined)),
     execute,
     /** Stops a run that an earlier step may have started, and waits for its end. */
     stop: Effect.fnUntraced(
@@ -222,7 +226,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, hostId, keepers, na
     /** Takes no more runs. Returns when none is left. */
     drain: Effect.gen(function* () {
       yield* SubscriptionRef.update(places, Placement.drain)
-      yield* Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      yield* Effect.flatMap(nowMillis, (now) =>
         Effect.map(SubscriptionRef.get(places), (left) => Placement.count(left, now))
       ).pipe(Effect.repeat({ schedule: Schedule.spaced("1 second"), while: (left) => left > 0 }))
     })
@@ -298,7 +302,7 @@ const begun = Effect.fnUntraced(function* (
     ? ({
         _tag: "KeeperFull",
         isOfGrant: error.isOfGrant,
-        retrySeconds: error.retrySeconds ?? fullSecondsDefault
+        retrySeconds: Math.min(error.retrySeconds ?? fullSecondsDefault, fullSecondsMax)
       } satisfies KeeperFull)
     : refused(error.reason, error.message)
 })
