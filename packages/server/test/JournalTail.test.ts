@@ -3,7 +3,8 @@ import { type JournalEntry, type JournalRequest, pageOf, RunJournal } from "@cog
 import * as RunStore from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Logger, Stream } from "effect"
+import { SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
+import { Deferred, Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as JournalTail from "../src/internal/JournalTail.ts"
 import * as RunRoster from "../src/internal/RunRoster.ts"
@@ -224,6 +225,32 @@ describe("JournalTail", () => {
       }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
     }
   )
+
+  it.effect("reads the journal at once when the queue has ended its run, and soon again", () => {
+    let page = pageOf(entries.slice(0, 1), {})
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: ({ after = 0 }: JournalRequest) =>
+        Effect.sync(() => (after === 0 ? page : { entries: [], ended: page.ended }))
+    }
+    return Effect.gen(function* () {
+      const end = yield* Deferred.make<void>()
+      const queue = { ended: () => Deferred.await(end), find: () => Effect.succeed(undefined) }
+      const { follow } = yield* JournalTail.make(ServerLimits.defaults).pipe(
+        Effect.provideService(SubmittedRuns, queue as unknown as (typeof SubmittedRuns)["Service"])
+      )
+      const reader = yield* Effect.forkScoped(Stream.runDrain(follow(runId, 0)), { startImmediately: true })
+      yield* TestClock.adjust("1 second")
+      yield* Deferred.succeed(end, undefined)
+      // The last entries are a moment behind the end of the run.
+      yield* TestClock.adjust("19 millis")
+      page = { ...page, ended: true }
+      yield* TestClock.adjust("1 millis")
+      yield* Fiber.join(reader)
+    }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
+  })
 
   it.effect("warns once while the journals of any number of runs cannot be read", () => {
     let isFailing = true

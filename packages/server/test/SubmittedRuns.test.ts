@@ -54,6 +54,11 @@ const makeQueue = () => {
         looks += 1
         return isBlind ? undefined : runs.get(runId)
       }),
+    ended: (runId) =>
+      Await.until(
+        `${runId} has ended`,
+        Effect.sync(() => runs.get(runId)?.end !== undefined)
+      ),
     underWay: (account) =>
       answered(() =>
         [...runs.values()].filter(({ billingAccountId, end }) => billingAccountId === account && !end)
@@ -263,6 +268,28 @@ describe("a server with a queue", () => {
       const { body } = yield* Fiber.join(reading)
       assert.deepStrictEqual(idsIn(body), [1, 2, 3])
       assert.notInclude(body, "HostLost")
+    })
+  )
+
+  it.live("ends no events of a run whose ID another account has submitted", () =>
+    Effect.gen(function* () {
+      const { journal, one, queue, store, write } = yield* world
+      const runId = RunId.make("run-of-two")
+      const llm = { model: "gpt", identity: { billingAccountId: "acct", attempt: 0 } }
+      const spec = yield* SpecDecoder.decode({ runId, image: "agent", argv: ["true"], llm })
+      yield* Effect.scoped(store.open(runId, spec))
+      yield* write(runId, { type: "run.started" })
+      queue.add({ runId, billingAccountId: "other", grantId: "g", graphId: "sandbox:agent", model: "gpt" })
+      queue.end(runId, { state: "failed", reason: "RunIdInUse" })
+      const reading = yield* Effect.forkChild(one.get(`${path}/${runId}/events`))
+      // Once for the request, and twice for its events: then the end would be believed.
+      yield* queue.looked(3)
+      yield* write(runId, { type: "message.written", text: "Lima" })
+      yield* write(runId, { type: "run.ended", status: "exited", exitCode: 0 })
+      yield* journal.close(runId)
+      const { body } = yield* Fiber.join(reading)
+      assert.include(body, "Lima")
+      assert.notInclude(body, "RunIdInUse")
     })
   )
 

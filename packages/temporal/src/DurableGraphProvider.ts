@@ -22,7 +22,20 @@ import {
 } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphRun"
 import { SubmittedRuns, SubmittedRunsUnavailable } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
-import { Cause, Clock, Context, Effect, Exit, Fiber, Layer, Option, Result, Schedule, Schema } from "effect"
+import {
+  Cause,
+  Clock,
+  Context,
+  Deferred,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Option,
+  Result,
+  Schedule,
+  Schema
+} from "effect"
 import { defaults, DurableRun } from "./DurableRun.ts"
 import { DurableRuns } from "./DurableRuns.ts"
 import * as RunEnd from "./internal/RunEnd.ts"
@@ -160,6 +173,10 @@ const makeSubmit = Effect.fnUntraced(function* (options: DurableGraphOptions) {
   return { admit, submit }
 })
 
+/** Waits for the outcome, also while Temporal does not answer. */
+const outcomeOf = (runs: DurableRuns["Service"], runId: RunId) =>
+  Effect.retry(runs.wait(runId), { schedule: askAgain, while: ({ isRetryable }) => isRetryable })
+
 const makeProvider = Effect.fnUntraced(function* (
   options: DurableGraphOptions
 ): Effect.fn.Return<GraphProvider, never, DurableRuns | GrantStore | RunStore> {
@@ -169,13 +186,9 @@ const makeProvider = Effect.fnUntraced(function* (
   const journal = yield* RunJournal
   const { attemptsMax } = { ...defaults, ...options }
 
-  /** Waits for the outcome, also while Temporal does not answer. */
-  const outcomeOf = (runId: RunId) =>
-    Effect.retry(runs.wait(runId), { schedule: askAgain, while: ({ isRetryable }) => isRetryable })
-
   const concluded = Effect.fnUntraced(
     function* (request: GraphRunRequest, context: RunContext, { text }: RunEvents.Heard) {
-      const outcome = yield* outcomeOf(context.runId)
+      const outcome = yield* outcomeOf(runs, context.runId)
       const records = yield* Effect.forEach(outcome.attempts, ({ runId }) =>
         store.get(runId as RunId).pipe(
           Effect.map((record) =>
@@ -208,12 +221,15 @@ const makeProvider = Effect.fnUntraced(function* (
     heard: RunEvents.Heard
   ) {
     const { billingAccountId } = caller
-    const following = yield* RunEvents.follow({ runId, billingAccountId, attemptsMax }, heard, emit).pipe(
+    const ended = yield* Deferred.make<void>()
+    const its = { runId, billingAccountId, attemptsMax, ended }
+    const following = yield* RunEvents.follow(its, heard, emit).pipe(
       Effect.provideService(RunJournal, journal),
       Effect.provideService(RunStore, store),
       Effect.forkScoped({ startImmediately: true })
     )
-    yield* Effect.ignore(outcomeOf(runId))
+    yield* Effect.ignore(outcomeOf(runs, runId))
+    yield* Deferred.succeed(ended, undefined)
     yield* Effect.timeoutOption(Fiber.await(following), lastEventsWait)
   }, Effect.scoped)
 
@@ -302,6 +318,7 @@ export const layerSubmitted = (
       return SubmittedRuns.of({
         submit,
         find: (runId) => Effect.mapError(runs.find(runId), unavailable),
+        ended: (runId) => Effect.asVoid(Effect.mapError(outcomeOf(runs, runId), unavailable)),
         underWay: (billingAccountId) => Effect.mapError(runs.underWay(billingAccountId), unavailable),
         cancel: (runId, billingAccountId) =>
           runs.cancel(runId, billingAccountId).pipe(

@@ -54,6 +54,8 @@ export class SubmittedRuns extends Context.Service<
     readonly underWay: (
       billingAccountId: string
     ) => Effect.Effect<ReadonlyArray<SubmittedRun>, SubmittedRunsUnavailable>
+    /** Waits until a run has ended. Interrupting it does not end the run. */
+    readonly ended: (runId: RunId) => Effect.Effect<void, SubmittedRunsUnavailable>
     /** Asks for the end of a run. `false`: the queue has no such run of the account that has not ended. */
     readonly cancel: (
       runId: RunId,

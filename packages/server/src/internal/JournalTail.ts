@@ -7,17 +7,22 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import type { RunRecord } from "@cogni/sandbox-core/RunRecord"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { type SubmittedEnd, SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Cache, Clock, Deferred, Effect, Exit, Option, RcMap, Ref, Result, Stream } from "effect"
 import type { ServerLimits } from "../ServerLimits.ts"
 import * as EventStream from "./EventStream.ts"
 import { RunRoster } from "./RunRoster.ts"
+import * as RunView from "./RunView.ts"
 import * as Turns from "./Turns.ts"
 
 /** Shortest and longest time between two readings of a journal, in milliseconds. */
 const pollMillisMin = 200
 const pollMillisMax = 2000
+
+/** Time between two readings when the queue of the run has ended it, whose last entries are on their way. It doubles. */
+const lastPollMillisMin = 20
 
 /** Maximum number of pieces that the readers of one run get in a second, so that they leave the processor to runs. */
 const piecesPerSecondMax = 200
@@ -25,6 +30,22 @@ const piecesPerSecondMax = 200
 /** Time between two readings of a journal that has this many readers, in milliseconds. */
 export const pollMillis = (readers: number): number =>
   Math.min(pollMillisMax, Math.max(pollMillisMin, (readers * 1000) / piecesPerSecondMax))
+
+/** Pauses between two readings. The end of a run cuts a pause short, and those after it are shorter. */
+const makePauses = Effect.fnUntraced(function* (ended: Effect.Effect<void, unknown>) {
+  const end = yield* Deferred.make<void>()
+  yield* ended.pipe(Effect.andThen(Deferred.succeed(end, undefined)), Effect.ignore, Effect.forkScoped)
+  let lastMillis = lastPollMillisMin
+  /** Returns how long it was at most. `undefined`: the end has cut it short. */
+  return (millis: number): Effect.Effect<number | undefined> =>
+    Effect.flatMap(Deferred.isDone(end), (isOver) => {
+      const takes = isOver ? Math.min(millis, lastMillis) : millis
+      const sleeping = Effect.as(Effect.sleep(takes), takes)
+      if (!isOver) return Effect.raceFirst(sleeping, Effect.as(Deferred.await(end), undefined))
+      lastMillis *= 2
+      return sleeping
+    })
+})
 
 /** Time between two questions whether a run is over whose journal has no end, in readings. */
 const describeEvery = 10
@@ -246,16 +267,19 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
   const outage = makeOutage()
 
   /** Returns the end of a run as its queue knows it: its host was lost, or none had it. */
-  const submittedEnd = Effect.fnUntraced(function* (runId: RunId) {
-    const run = Option.isNone(queue) ? undefined : yield* Effect.option(queue.value.find(runId))
-    return run?._tag === "Some" ? endOfSubmitted(run.value?.end) : undefined
+  const submittedEnd = Effect.fnUntraced(function* (runId: RunId, record: RunRecord | undefined) {
+    const found = Option.isNone(queue) ? Option.none() : yield* Effect.option(queue.value.find(runId))
+    const run = Option.getOrUndefined(found)
+    // Another account may have submitted a run with the ID of one that was started on a host.
+    const isForeign = record !== undefined && RunView.accountOf(record) !== run?.billingAccountId
+    return isForeign ? undefined : endOfSubmitted(run?.end)
   })
 
   /** Returns the end of a run that is over, although its journal does not say so. */
   const missingEnd = Effect.fnUntraced(function* (runId: RunId, seq: number) {
     if ((yield* roster.find(runId)) !== undefined) return undefined
     const record = yield* store.describe(runId)
-    const end = (record && endOf(record.outcome)) ?? (yield* submittedEnd(runId))
+    const end = (record && endOf(record.outcome)) ?? (yield* submittedEnd(runId, record))
     const now = new Date(yield* Clock.currentTimeMillis).toISOString()
     return end && { seq, at: record?.endedAt ?? now, ...end }
   })
@@ -267,6 +291,7 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
       const readers = yield* Ref.make(0)
       const older = yield* olderPages(journal, runId)
       yield* Effect.addFinalizer(() => Effect.andThen(outage.ended(runId), outage.ended(olderOf(runId))))
+      const pause = yield* makePauses(Option.isNone(queue) ? Effect.never : queue.value.ended(runId))
       /** Time since the last question whether the run is over. */
       let unaskedMillis = Infinity
       /** Time until the next reading of a journal that does not exist yet. */
@@ -298,8 +323,10 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
             ? Effect.void
             : Effect.flatMap(Ref.get(readers), (count) => {
                 const millis = Math.min(pollMillisMax, Math.max(pollMillis(count), absentMillis))
-                unaskedMillis += millis
-                return Effect.sleep(`${millis} millis`)
+                return Effect.map(pause(millis), (took) => {
+                  // Not if a first look has seen the end: the second one comes two seconds later.
+                  unaskedMillis = took === undefined && waitsLeft > 0 ? Infinity : unaskedMillis + (took ?? 0)
+                })
               })
         ),
         Effect.repeat({ until: ({ isOver }) => isOver }),

@@ -10,11 +10,14 @@ import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import { Effect } from "effect"
+import { Deferred, Effect } from "effect"
 import { attemptId } from "./RunSteps.ts"
 
 /** Time between two readings. */
 const pollMillis = 200
+
+/** The same when the run has ended, whose last entries are on their way. It doubles. */
+const lastPollMillisMin = 20
 
 /** Longest time between two questions for the record of an attempt that has not begun. */
 const recordPollMillisMax = 2000
@@ -78,10 +81,26 @@ export interface Followed {
   readonly runId: RunId
   readonly billingAccountId: string
   readonly attemptsMax: number
+  /** Completes when the outcome of the run is known. */
+  readonly ended: Deferred.Deferred<void>
+}
+
+/** Pauses between two readings. The end of the run cuts a pause short. */
+const makePause = (ended: Deferred.Deferred<void>) => {
+  let lastMillis = lastPollMillisMin
+  return Effect.flatMap(Deferred.isDone(ended), (isOver) => {
+    if (!isOver) return Effect.raceFirst(Effect.sleep(pollMillis), Deferred.await(ended))
+    const millis = Math.min(pollMillis, lastMillis)
+    lastMillis *= 2
+    return Effect.sleep(millis)
+  })
 }
 
 /** Returns the journal and the record of an attempt, or `undefined` while they cannot be read. */
-const makeReading = Effect.fnUntraced(function* ({ billingAccountId, runId }: Followed) {
+const makeReading = Effect.fnUntraced(function* ({
+  billingAccountId,
+  runId
+}: Pick<Followed, "billingAccountId" | "runId">) {
   const journal = yield* RunJournal
   const store = yield* RunStore
   let isWarned = false
@@ -114,7 +133,8 @@ export const follow = Effect.fnUntraced(function* (
   heard: Heard,
   emit: (events: ReadonlyArray<AiEvent>) => Effect.Effect<void>
 ) {
-  const { attemptsMax } = followed
+  const { attemptsMax, ended } = followed
+  const pause = makePause(ended)
   const { entries: read, isOwn } = yield* makeReading(followed)
   const tell = (entries: ReadonlyArray<JournalEntry>) => {
     const events = entries.flatMap((entry) => eventOf(entry) ?? [])
@@ -122,11 +142,11 @@ export const follow = Effect.fnUntraced(function* (
       if (event.type === "text_delta" && heard.text.length < textCharsMax) heard.text += event.delta
     return emit(events)
   }
-  for (let pause = pollMillis, isFirst: boolean | undefined; isFirst !== true;) {
+  for (let millis = pollMillis, isFirst: boolean | undefined; isFirst !== true;) {
     isFirst = yield* isOwn(0)
     if (isFirst === false) return
-    if (isFirst === undefined) yield* Effect.sleep(pause)
-    pause = Math.min(recordPollMillisMax, pause * 2)
+    if (isFirst === undefined) yield* Effect.sleep(millis)
+    millis = Math.min(recordPollMillisMax, millis * 2)
   }
   for (let attempt = 0, after = 0, quiet = 0; ;) {
     const page = yield* read(attempt, after)
@@ -147,6 +167,6 @@ export const follow = Effect.fnUntraced(function* (
       yield* emit([{ type: "status", phase: "attempt", label: String(attempt + 1) }])
       continue
     }
-    yield* Effect.sleep(pollMillis)
+    yield* pause
   }
 })
