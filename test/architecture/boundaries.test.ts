@@ -228,6 +228,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/Connecting.ts": ["node:tls"],
       // The cores and the memory that a host offers.
       "internal/HostWorker.ts": ["node:os"],
+      // Why the SDK could not connect.
+      "internal/Reaching.ts": ["node:net", "node:tls"],
       // The version of the SDK.
       "internal/WorkflowCode.ts": ["node:module"]
     }

@@ -5,14 +5,7 @@
  * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import {
-  existsSync,
-  globSync,
-  mkdtempSync,
-  readFileSync,
-  realpathSync,
-  writeFileSync
-} from "node:fs"
+import { existsSync, globSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { join } from "node:path"
 import { expect } from "vitest"

@@ -1,38 +1,9 @@
 /** Writes what an agent reports to the journal of its run. */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type JournalEvent, type RunJournals, textCharsMax } from "@cogni/sandbox-core/RunJournal"
+import type { RunJournals } from "@cogni/sandbox-core/RunJournal"
 import { Effect, Schema } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
-
-/** Returns a text as it is, and anything else as JSON. */
-const textOf = (value: unknown): string => {
-  const text = typeof value === "string" ? value : JSON.stringify(value)
-  return (text ?? "").slice(0, textCharsMax)
-}
-
-/** Returns the journal's event, if there is one: the phases of a run are in its journal already. */
-export const eventOf = (event: AiEvent): JournalEvent | undefined => {
-  switch (event.type) {
-    case "text_delta":
-      return { type: "message.written", text: event.delta }
-    case "tool_call_start":
-      return {
-        type: "tool.started",
-        toolCallId: event.toolCallId,
-        tool: event.toolName,
-        arguments: textOf(event.args)
-      }
-    case "tool_call_result":
-      return {
-        type: "tool.ended",
-        toolCallId: event.toolCallId,
-        isError: event.isError === true,
-        result: textOf(event.result)
-      }
-    default:
-      return undefined
-  }
-}
+import * as JournalEvents from "../events/JournalEvents.ts"
 
 const isRunId = Schema.is(RunId)
 
@@ -47,7 +18,7 @@ export const make = (journal: RunJournals, runId: string | undefined) => ({
     Effect.forEach(
       events,
       (event) => {
-        const entry = eventOf(event)
+        const entry = JournalEvents.toJournal(event)
         return entry === undefined || !isRunId(runId) ? Effect.void : journal.write(runId, entry)
       },
       { discard: true }

@@ -1,6 +1,6 @@
 /**
- * Opens a connection to Temporal in time. If none is ready, connects once more to find out why: the SDK does not tell the
- * error of TCP or TLS, or only in words of its own.
+ * Opens a connection to Temporal in time. If none is ready, connects once more to find out why: the SDK does not tell
+ * the error of TCP or TLS, or only in words of its own.
  */
 import { Effect } from "effect"
 import { connect } from "node:net"
@@ -67,7 +67,7 @@ const inTime = async <A extends Open>(open: () => Promise<A>): Promise<A> => {
   }
 }
 
-/** What a client of HTTP/2 sends first: its preface, and settings without any. */
+/** First bytes of a client of HTTP/2: its preface, and settings without any. */
 const hello = Buffer.concat([
   Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
   Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -10,6 +10,7 @@ import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import * as JournalEvents from "@cogni/sandbox-graph-provider/events/JournalEvents"
 import { Deferred, Effect } from "effect"
 import { attemptId } from "./RunSteps.ts"
 
@@ -30,42 +31,6 @@ const pieceBytesMax = 1024 * 1024
 
 /** Length of the text that is kept for the end of the run. */
 const textCharsMax = 1024 * 1024
-
-/** Returns JSON as what it describes, and other texts as they are. A text that was cut is no JSON. */
-const valueOf = (text: string): unknown => {
-  if (!/^[[{]/u.test(text)) return text
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
-}
-
-/** Returns the event of an entry, if readers of a graph see one. */
-export const eventOf = (entry: JournalEntry): AiEvent | undefined => {
-  switch (entry.type) {
-    case "phase.ended":
-      return { type: "status", phase: entry.phase }
-    case "message.written":
-      return { type: "text_delta", delta: entry.text }
-    case "tool.started":
-      return {
-        type: "tool_call_start",
-        toolCallId: entry.toolCallId,
-        toolName: entry.tool,
-        args: valueOf(entry.arguments)
-      }
-    case "tool.ended":
-      return {
-        type: "tool_call_result",
-        toolCallId: entry.toolCallId,
-        result: valueOf(entry.result),
-        ...(entry.isError ? { isError: true } : {})
-      }
-    default:
-      return undefined
-  }
-}
 
 /** The text of the attempt that is followed. */
 export interface Heard {
@@ -137,7 +102,7 @@ export const follow = Effect.fnUntraced(function* (
   const pause = makePause(ended)
   const { entries: read, isOwn } = yield* makeReading(followed)
   const tell = (entries: ReadonlyArray<JournalEntry>) => {
-    const events = entries.flatMap((entry) => eventOf(entry) ?? [])
+    const events = entries.flatMap((entry) => JournalEvents.fromJournal(entry) ?? [])
     for (const event of events)
       if (event.type === "text_delta" && heard.text.length < textCharsMax) heard.text += event.delta
     return emit(events)
