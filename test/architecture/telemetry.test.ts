@@ -215,11 +215,12 @@ describe("the example", () => {
   })
 
   it("has for each alert a remedy, a test in which it fires, and one in which it does not", () => {
-    const rules: Rules = yaml("prometheus/alerts.yaml")
-    const tests: RuleTests = yaml("prometheus/alerts.test.yaml")
-    const tested = tests.tests.flatMap((one) => one.alert_rule_test)
+    const files = ["alerts", "alerts-durable"]
+    const rules = files.flatMap((name) => yaml(`prometheus/${name}.yaml`).groups as Rules["groups"])
+    const tests = files.flatMap((name) => yaml(`prometheus/${name}.test.yaml`).tests as RuleTests["tests"])
+    const tested = tests.flatMap((one) => one.alert_rule_test)
     const remedies = SourceTree.read(`${example}/README.md`)
-    const alerts = rules.groups.flatMap((group) => group.rules)
+    const alerts = rules.flatMap((group) => group.rules)
     assert.isAbove(alerts.length, 10)
     none(
       alerts.flatMap(({ alert, annotations, labels }) => {

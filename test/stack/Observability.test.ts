@@ -195,7 +195,9 @@ layer(Layer.empty)("promtool", (it) => {
     for (const argv of [
       ["check", "config", "prometheus.yaml"],
       ["check", "rules", "alerts.yaml"],
-      ["test", "rules", "alerts.test.yaml"]
+      ["check", "rules", "alerts-durable.yaml"],
+      ["test", "rules", "alerts.test.yaml"],
+      ["test", "rules", "alerts-durable.test.yaml"]
     ])
       it.effect(argv.join(" "), () =>
         Effect.gen(function* () {

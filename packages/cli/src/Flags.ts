@@ -153,6 +153,15 @@ const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
 const metricsPort = orUndefined(
   whole("metrics-port", 0, portMax, "Port of this machine for /metrics; 0 for any free port (default none)")
 )
+/** Port for the metrics of a library that cannot tell which one it has chosen. */
+export const namedMetricsPort = orUndefined(
+  whole(
+    "metrics-port",
+    1,
+    portMax,
+    "Port of this machine for /metrics, as Temporal's SDK has them (default none)"
+  )
+)
 /** Flags for the sender of a message. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),

@@ -104,6 +104,7 @@ export const worker = {
     "ID",
     "Version of this worker in --deployment (default that of this command)"
   ),
+  metricsPort: Flags.namedMetricsPort,
   labels: labels("Label of this host, such as gpu or region=eu; may be repeated (default none)"),
   drainSeconds: Flags.duration(
     "drain",

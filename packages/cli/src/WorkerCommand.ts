@@ -68,6 +68,7 @@ export const worker = Effect.fnUntraced(
       keeper,
       labels,
       memoryBytes,
+      metricsPort,
       name,
       runsMax,
       tokenFiles
@@ -96,10 +97,13 @@ export const worker = Effect.fnUntraced(
       ...(deployment === undefined
         ? {}
         : { version: { deployment, buildId: buildId ?? (yield* Version.version) } }),
+      metricsPort,
       drain: Deferred.await(drain),
       waiting: (secondsMax: number) =>
         output.stderr(`waiting for the server at ${oneLine(keeper)} (up to ${secondsMax} s)\n`),
-      ready: output.stderr(`worker ${oneLine(name)} takes runs\n`)
+      ready: output.stderr(
+        `worker ${oneLine(name)} takes runs${metricsPort === undefined ? "" : `, metrics on http://127.0.0.1:${metricsPort}/metrics`}\n`
+      )
     }
     const polling = yield* Effect.forkScoped(RunWorker.serve(options))
     yield* Fiber.join(polling).pipe(

@@ -33,3 +33,11 @@ export const startUntaken = (address: string, workflowId: string, seconds: numbe
       args: []
     })
   )
+
+/** Starts a workflow that no worker knows, so that its tasks fail. */
+export const startUnknown = (address: string, workflowId: string) =>
+  Effect.runPromise(
+    using(address, ({ workflow }) =>
+      workflow.start("unknown", { workflowId, taskQueue: "cogni-sandbox", args: [] })
+    )
+  )

@@ -38,6 +38,11 @@ export interface HostWorkerOptions extends TemporalServer {
    * each worker must be able to go on with the runs of the last version.
    */
   readonly version?: { readonly deployment: string; readonly buildId: string } | undefined
+  /**
+   * Port of this machine at which Temporal's SDK serves its metrics, at `/metrics`. The SDK has them once for the process:
+   * only the first worker of a process can name a port. Default: no metrics.
+   */
+  readonly metricsPort?: number | undefined
   /** Completes when no more runs are to be taken. Runs that this host has are then followed to their end. */
   readonly drain?: Effect.Effect<void>
   /** Runs once if a keeper does not answer at first, with the seconds for which it is asked again. */
@@ -86,8 +91,8 @@ export const serve = Effect.fnUntraced(function* (
   const activities = { ...HostActivities.make(runs, queue, run) }
   yield* Effect.sync(() => {
     log = (message) => void run(Effect.logError(`Temporal: ${message}`)).catch(() => undefined)
-    install()
   })
+  yield* install(options.metricsPort)
   const connection = yield* connected(options, asked)
   yield* runs.lack(missingGraphIds)
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
@@ -111,7 +116,7 @@ export const serve = Effect.fnUntraced(function* (
       activities,
       // A run that was placed must not wait for a place here. Its delivery and its record take one too.
       maxConcurrentActivityTaskExecutions: capacity.runsMax * 2 + 10,
-      maxConcurrentActivityTaskPolls: activityPollsMax
+      activityTaskPollerBehavior: activityPolls
     })
   )
   const workflowBundle = yield* attempt("load its workflow", WorkflowCode.load)
@@ -123,8 +128,8 @@ export const serve = Effect.fnUntraced(function* (
       workflowBundle,
       ...versionOf(options),
       maxConcurrentActivityTaskExecutions: 20,
-      maxConcurrentActivityTaskPolls: activityPollsMax,
-      maxConcurrentWorkflowTaskPolls: workflowPollsMax
+      activityTaskPollerBehavior: activityPolls,
+      workflowTaskPollerBehavior: workflowPolls
     })
   )
   const placing = yield* worker(() =>
@@ -132,7 +137,7 @@ export const serve = Effect.fnUntraced(function* (
       ...common,
       taskQueue: placementQueue(taskQueue),
       activities,
-      maxConcurrentActivityTaskPolls: activityPollsMax,
+      activityTaskPollerBehavior: activityPolls,
       tuner: {
         activityTaskSlotSupplier: PlacementSlots.make(runs, run),
         workflowTaskSlotSupplier: unused,
@@ -158,11 +163,14 @@ export const serve = Effect.fnUntraced(function* (
   ])
 }, Effect.scoped)
 
-/** Open questions for tasks of one kind. The server keeps each of them for a minute, of all hosts. */
-const activityPollsMax = 1
+/**
+ * Open questions for tasks of one kind. The server keeps each of them for a minute, of all hosts. The SDK ignores its
+ * options for a maximum (`maxConcurrentActivityTaskPolls`), and would ask ten times.
+ */
+const activityPolls = { type: "simple-maximum", maximum: 1 } as const
 
 /** One for new workflows, and one for those of which this worker has the state. */
-const workflowPollsMax = 2
+const workflowPolls = { type: "simple-maximum", maximum: 2 } as const
 
 /** Tasks of a kind that a queue does not have. */
 const unused = { type: "fixed-size", numSlots: 2 } as const
@@ -312,9 +320,30 @@ let log: (message: string) => void = () => undefined
  * The SDK would handle signals itself, and log to the console. This is set once for the process. Only its errors are
  * logged: it warns of each placement that finds no room, and of each run that did not succeed.
  */
-const install = () => {
-  if (isInstalled) return
-  isInstalled = true
-  const logger = new DefaultLogger("ERROR", ({ message }) => log(message))
-  Runtime.install({ shutdownSignals: [], logger })
-}
+const install = (metricsPort: number | undefined) =>
+  Effect.try({
+    try: () => {
+      if (isInstalled) return
+      const logger = new DefaultLogger("ERROR", ({ message }) => log(message))
+      const telemetryOptions = metricsPort === undefined ? {} : { metrics: metricsAt(metricsPort) }
+      Runtime.install({ shutdownSignals: [], logger, telemetryOptions })
+      isInstalled = true
+    },
+    catch: (error) =>
+      new TemporalFailed({
+        reason: "Failed",
+        detail: `the metrics cannot be served on port ${metricsPort}: ${error instanceof Error ? error.message : String(error)}`,
+        remedy: "Choose another --metrics-port"
+      })
+  })
+
+/** The names of metrics as Prometheus wants them. */
+const metricsAt = (port: number) => ({
+  attachServiceName: false,
+  prometheus: {
+    bindAddress: `127.0.0.1:${port}`,
+    countersTotalSuffix: true,
+    unitSuffix: true,
+    useSecondsForDurations: true
+  }
+})
