@@ -163,7 +163,14 @@ export const CallPanel = ({
   if (data === undefined) return <Loading what="calls" />
   const listed = data.pages.reduce((sum, { calls }) => sum + calls.length, 0)
   const total = data.pages.at(-1)?.callsTotal ?? 0
-  if (listed === 0) return <Empty>The run has not called a model.</Empty>
+  if (listed === 0)
+    return (
+      <Empty>
+        {data.pages.at(-1)?.isElsewhere === true
+          ? "Another host has the calls of this run. They are listed here when it has ended."
+          : "The run has not called a model."}
+      </Empty>
+    )
   return (
     <div className="cs-panel">
       <CallTable pages={data.pages} runId={runId} />

@@ -148,7 +148,7 @@ const Tools = ({
   if (data === undefined) return <Loading what="tools" />
   return (
     <>
-      <ToolPanel tools={data.tools} isTruncated={data.truncated} />
+      <ToolPanel tools={data.tools} isTruncated={data.truncated} isElsewhere={data.isElsewhere === true} />
       <ApprovalTable approvals={approvals} />
     </>
   )

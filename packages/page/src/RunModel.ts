@@ -130,6 +130,7 @@ export type Call = typeof Call.Type
 export const CallPage = Schema.Struct({
   calls: Schema.Array(Call),
   callsTotal: Schema.Int,
+  isElsewhere: Schema.optional(Schema.Boolean),
   next: optionalText
 })
 
@@ -150,7 +151,11 @@ export const Tool = Schema.Struct({
 
 export type Tool = typeof Tool.Type
 
-export const ToolList = Schema.Struct({ tools: Schema.Array(Tool), truncated: Schema.Boolean })
+export const ToolList = Schema.Struct({
+  tools: Schema.Array(Tool),
+  truncated: Schema.Boolean,
+  isElsewhere: Schema.optional(Schema.Boolean)
+})
 
 export const Approval = Schema.Struct({
   id: Schema.String,

@@ -61,20 +61,27 @@ const Tools = memo(({ tools }: { readonly tools: ReadonlyArray<Tool> }) => (
 ))
 
 export const ToolPanel = ({
+  isElsewhere,
   isTruncated,
   tools
 }: {
+  readonly isElsewhere: boolean
   readonly tools: ReadonlyArray<Tool>
   readonly isTruncated: boolean
 }): ReactElement =>
   tools.length === 0 ? (
-    <Empty>The run has not called a tool.</Empty>
+    <Empty>
+      {isElsewhere
+        ? "The agent has reported no tool call. Another host has the calls of host tools."
+        : "The run has not called a tool."}
+    </Empty>
   ) : (
     <div className="cs-panel">
       <p className="cs-note">
         Calls of host tools are from the audit. Calls of the agent's own tools are what the agent reported.
       </p>
       <Tools tools={tools} />
+      {isElsewhere ? <p className="cs-note">Another host has the calls of host tools.</p> : null}
       {isTruncated ? <p className="cs-note">There are more calls than are listed.</p> : null}
     </div>
   )

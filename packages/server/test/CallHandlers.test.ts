@@ -4,6 +4,7 @@ import { type JournalRequest, makeMemory, RunJournal } from "@cogni/sandbox-core
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { AuditHandlers } from "../src/internal/AuditHandlers.ts"
+import * as AuditedCalls from "../src/internal/AuditedCalls.ts"
 import * as CallHandlers from "../src/internal/CallHandlers.ts"
 import type { RunHandlers } from "../src/internal/RunHandlers.ts"
 
@@ -42,6 +43,37 @@ const world = Effect.gen(function* () {
     listed: listed as unknown as (runId: RunId) => Effect.Effect<ReadonlyArray<string>>,
     reads
   }
+})
+
+describe("the calls of a run whose audit this server does not have", () => {
+  const listsOf = (found: object, audited: unknown) =>
+    Effect.gen(function* () {
+      const own = { lookUp: () => Effect.succeed({ runId: idOf(1), ...found }) } as unknown as RunHandlers
+      const audit = { calls: () => Effect.succeed(audited) } as unknown as AuditHandlers
+      const { calls, tools } = yield* CallHandlers.make(own, audit)
+      const both = Effect.all([calls(idOf(1), {}), tools(idOf(1))])
+      const [models, called] = yield* both as unknown as Effect.Effect<
+        readonly [{ readonly isElsewhere?: true }, { readonly isElsewhere?: true }]
+      >
+      return [models.isElsewhere, called.isElsewhere]
+    }).pipe(Effect.provideServiceEffect(RunJournal, makeMemory))
+
+  it.effect("are said to be elsewhere, unless the run is here or has none", () =>
+    Effect.gen(function* () {
+      const running = { outcome: { status: "running" } }
+      const ended = { outcome: { status: "exited" }, llm: { calls: [], callsTotal: 0 } }
+      const audited = { ...ended, llm: { ...ended.llm, auditHead: "a" } }
+      assert.deepStrictEqual(yield* listsOf({ record: running }, undefined), [true, true])
+      assert.deepStrictEqual(yield* listsOf({ record: audited }, undefined), [undefined, true])
+      for (const [found, calls] of [
+        [{ record: running, here: {} }, undefined],
+        [{ record: running }, AuditedCalls.make()],
+        [{ record: ended }, undefined],
+        [{ record: undefined }, undefined]
+      ] as const)
+        assert.deepStrictEqual(yield* listsOf(found, calls), [undefined, undefined])
+    })
+  )
 })
 
 describe("the tools that an agent reports", () => {

@@ -136,15 +136,15 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   })
 
   return {
-    /** Returns the calls in the audit; none if this host has no audit of the run. */
+    /** Returns the calls in the audit, or `undefined` if this host has no audit of the run. */
     calls: Effect.fnUntraced(function* (record: RunRecord) {
       const reached = yield* readLive(record)
-      if (reached !== undefined) return typeof reached === "string" ? AuditedCalls.make() : reached.calls
+      if (reached !== undefined) return typeof reached === "string" ? undefined : reached.calls
       const calls = AuditedCalls.make()
-      yield* read(record, ({ line }) => {
+      const reading = yield* read(record, ({ line }) => {
         if (line !== undefined) calls.add(line)
       })
-      return calls
+      return reading === undefined || typeof reading.found === "string" ? undefined : calls
     }),
 
     verify: Effect.fn("SandboxServer.verifyAudit")(function* (id: string) {

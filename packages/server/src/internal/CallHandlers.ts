@@ -58,6 +58,19 @@ const costOf = ({ costUsd, currency, priceSource, reason, state }: LedgerEntry):
   reason
 })
 
+type Found = Pick<Effect.Success<ReturnType<RunHandlers["lookUp"]>>, "here" | "record">
+
+const none = { calls: [], total: 0 }
+
+const noted = (isElsewhere: boolean) => (isElsewhere ? { isElsewhere: true as const } : {})
+
+/** Returns whether another host has the audit of a run of which this one has none: there is one, or there will be. */
+const isOfAnother = ({ here, record }: Found & { readonly record: RunRecord }): boolean =>
+  here === undefined &&
+  (record.outcome.status === "running" ||
+    record.outcome.status === "abandoned" ||
+    record.llm?.auditHead !== undefined)
+
 export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit: AuditHandlers) {
   const ledger = yield* Effect.serviceOption(Ledger)
   const journal = yield* RunJournal
@@ -78,11 +91,22 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
     })
   })
 
-  const callsOf = Effect.fnUntraced(function* (record: RunRecord | undefined) {
+  const callsOf = Effect.fnUntraced(function* ({
+    here,
+    record
+  }: Found): Effect.fn.Return<
+    { readonly calls: ReadonlyArray<CallView>; readonly total: number; readonly isElsewhere?: true },
+    Effect.Error<ReturnType<AuditHandlers["calls"]>>,
+    Effect.Services<ReturnType<AuditHandlers["calls"]>>
+  > {
     if (record === undefined) return { calls: [], total: 0 }
     if (record.llm !== undefined)
       return { calls: record.llm.calls.map(ofRecord), total: record.llm.callsTotal }
-    return (yield* audit.calls(record)).models()
+    const audited = yield* audit.calls(record)
+    return {
+      ...(audited?.models() ?? none),
+      ...noted(audited === undefined && isOfAnother({ here, record }))
+    }
   })
 
   /** The newest readings of journals. Viewers ask again and again, and each entry is read once for all of them. */
@@ -140,24 +164,29 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
       id: string,
       query: { readonly after?: string; readonly limit?: number }
     ) {
-      const { record, runId } = yield* lookUp(id)
+      const found = yield* lookUp(id)
+      const { runId } = found
       const after = yield* Problem.indexOf(query.after)
       const limit = query.limit ?? listedDefault
-      const { calls, total } = yield* callsOf(record)
+      const { calls, isElsewhere, total } = yield* callsOf(found)
       const page = calls.slice(after, after + limit)
       return {
         calls: yield* withCosts(runId, page),
         callsTotal: total,
+        ...noted(isElsewhere === true),
         ...(after + limit < calls.length ? { next: String(after + limit) } : {})
       }
     }),
 
     tools: Effect.fn("SandboxServer.listTools")(function* (id: string) {
-      const { record, runId } = yield* lookUp(id)
-      const host = record === undefined ? { calls: [], total: 0 } : (yield* audit.calls(record)).tools()
+      const { here, record, runId } = yield* lookUp(id)
+      const audited = record && (yield* audit.calls(record))
+      const host = audited?.tools() ?? none
+      const isElsewhere = record !== undefined && audited === undefined && isOfAnother({ here, record })
       const own = yield* reported(runId).pipe(Effect.catch(Problem.storeUnavailable))
       const tools = [...host.calls, ...own.calls].toSorted((a, b) => a.at.localeCompare(b.at))
-      return { tools: tools.slice(0, toolCallsMax), truncated: host.total + own.total > toolCallsMax }
+      const truncated = host.total + own.total > toolCallsMax
+      return { tools: tools.slice(0, toolCallsMax), truncated, ...noted(isElsewhere) }
     })
   }
 })

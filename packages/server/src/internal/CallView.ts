@@ -47,6 +47,8 @@ export const CallPage = Schema.Struct({
   calls: Schema.Array(CallView),
   /** All calls of the run. Only the first 1,000 of a run that has ended are listed; its audit has the rest. */
   callsTotal: Schema.Int,
+  /** Another host has the calls: they are in its audit. They are listed here when the run has ended. */
+  isElsewhere: Schema.optional(Schema.Literal(true)),
   /** Value of `after` for the next page. Absent in the last one. */
   next: Schema.optional(Schema.String)
 }).annotate({ identifier: "ModelCalls" })
@@ -92,5 +94,7 @@ export const ToolCalls = Schema.Struct({
   /** By time, the oldest first; at most 1,000. */
   tools: Schema.Array(ToolCall),
   /** There are more than are listed. */
-  truncated: Schema.Boolean
+  truncated: Schema.Boolean,
+  /** Another host has the calls of host tools: they are in its audit. */
+  isElsewhere: Schema.optional(Schema.Literal(true))
 }).annotate({ identifier: "ToolCalls" })
