@@ -72,7 +72,8 @@ export const acquire = Effect.fnUntraced(function* (
     const body = await bodyOf(request).catch(() => undefined)
     // The client disconnected during its request, so no answer can be sent.
     if (body === undefined) return
-    const { tools, usage, write } = answerTo(options, request, body.text, count++, problems)
+    const { tools, usage, write } = answerTo(options, request, body.text, count, problems)
+    if (dialectOf(request) !== undefined) count += 1
     const entry: Received = {
       method: request.method ?? "",
       target: request.url ?? "",
@@ -139,6 +140,12 @@ interface Reaction {
   readonly write: (response: http.ServerResponse) => void
 }
 
+const pathOf = ({ url = "" }: http.IncomingMessage): string => url.split("?")[0]!
+
+/** Returns the dialect of a request for an answer of the model; `undefined` for any other request. */
+const dialectOf = (request: http.IncomingMessage) =>
+  request.method === "POST" ? dialects.find(({ path }) => path === pathOf(request)) : undefined
+
 const answerTo = (
   options: Options,
   request: http.IncomingMessage,
@@ -146,8 +153,8 @@ const answerTo = (
   number: number,
   problems: Array<string>
 ): Reaction & Pick<Said, "tools"> => {
-  const path = (request.url ?? "").split("?")[0]!
-  const dialect = request.method === "POST" ? dialects.find((one) => one.path === path) : undefined
+  const path = pathOf(request)
+  const dialect = dialectOf(request)
   const given = parsed(text)
   const body = given ?? {}
   const said = (dialect ?? Messages.dialect).said(body)

@@ -83,6 +83,23 @@ describe("ScriptedModelApi", () => {
     })
   )
 
+  it.live("numbers only model calls, so that usage does not grow with other requests", () =>
+    Effect.gen(function* () {
+      const upstream = yield* ScriptedModelApi.acquire({
+        script: ScriptedModelApi.turns(() => ({ say: "Done." }))
+      })
+      const url = `${upstream.url}/v1/chat/completions`
+      yield* ask(url, chat(["look"]))
+      for (const path of ["v1/models", "spend/logs/v2", "v1/messages/count_tokens"])
+        yield* ask(`${upstream.url}/${path}`)
+      yield* ask(url, chat(["look"]))
+      assert.deepStrictEqual(
+        (yield* upstream.received).flatMap(({ usage }) => usage?.outputTokens ?? []),
+        [101, 102]
+      )
+    })
+  )
+
   it.live("reports an error that a script throws", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModelApi.acquire({

@@ -20,7 +20,7 @@ export interface Said {
 }
 
 export interface Asked extends Said {
-  /** Number of the request among all requests, from 0. */
+  /** Number of model calls before this request. Other requests do not count: lists of models, rows of costs, probes. */
   readonly number: number
   readonly body: Body
 }
