@@ -6,6 +6,8 @@ import * as RunPlan from "../src/RunPlan.ts"
 import type { Settings } from "../src/Settings.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
+import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Effect, Redacted, Result } from "effect"
 
@@ -269,6 +271,16 @@ describe("the spec", () => {
       })
     })
   )
+
+  it.each(builtIn)("is the one of the graph of $id, in that agent's image", (agent) => {
+    const { spec } = planned({ _tag: "Prompt", agent, prompt: "hello" }, {}, configured)
+    const { inputs, llm, ...rest } = spec
+    const asked = { messages: [{ role: "user", content: "hello" }], hasRepository: false } as const
+    const own = AgentRun.specOf(agent, asked, { runId, image: configured.imageOf(agent.image), llm: llm! })
+    assert.containSubset(rest, { argv: own.argv, image: own.image, runId })
+    assert.deepStrictEqual([rest.env, inputs], [own.env, own.inputs])
+    assert.strictEqual(llm?.identity.graphId, `sandbox:${agent.id}`)
+  })
 
   it("contains no key", () => {
     assert.notInclude(JSON.stringify(planned(prompt, {}, configured)), "sk-planted")

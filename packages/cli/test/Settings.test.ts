@@ -1,6 +1,7 @@
 /** Settings from the environment, and the secrecy of the key. */
 import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
+import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "../src/DatabaseSettings.ts"
 import * as KeyFile from "../src/KeyFile.ts"
@@ -143,6 +144,13 @@ describe("Settings", () => {
   it("has a variable for each agent's image", () => {
     assert.strictEqual(Settings.imageVariable("claude-code"), "COGNI_CLAUDE_CODE_IMAGE")
   })
+
+  it.effect.each(builtIn)("reads the variable for the image of $id", ({ image }) =>
+    Effect.gen(function* () {
+      const { imageOf } = yield* read({ [Settings.imageVariable(image)]: "registry.example/own:1" })
+      assert.strictEqual(imageOf(image), "registry.example/own:1")
+    })
+  )
 
   it.effect("detects an incomplete configuration", () =>
     Effect.gen(function* () {
