@@ -27,6 +27,8 @@ const separate = globSync(units).filter((path) =>
  * worker would be busy and the others idle.
  */
 const slow = [
+  "test/stack/Agents.test.ts",
+  "test/integration/RelayCorpus.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/ledger/test/LedgerRecovery.test.ts",
   "packages/sessions/test/ToolContract.test.ts",
