@@ -61,9 +61,12 @@ export interface Answer {
   readonly status: number | undefined
 }
 
+/** Requests that are sent at the same time. Nearly all of their time is the silence after an answer. */
+const atOnce = 8
+
 /**
- * For each request in turn: connects, writes, reads until the other side closes or has answered and is silent, and
- * prints a line. An answer that has only begun is not over, however long a busy machine pauses within it.
+ * For each request: connects, writes, reads until the other side closes or has answered and is silent. At the end, it
+ * prints a line for each. An answer that has only begun is not over, however long a busy machine pauses within it.
  */
 const script = String.raw`
 const [, idle, cut, expected, ...all] = process.argv
@@ -95,7 +98,13 @@ const send = (encoded) => new Promise((resolve) => {
   socket.on("end", end)
   socket.write(bytes)
 })
-;(async () => { for (const encoded of all) console.log(await send(encoded)) })()
+;(async () => {
+  const said = []
+  let next = 0
+  const lane = async () => { while (next < all.length) { const at = next++; said[at] = await send(all[at]) } }
+  await Promise.all(Array.from({ length: ${atOnce} }, lane))
+  console.log(said.join("\n"))
+})()
 `
 
 export class NginxRun extends Context.Service<
@@ -108,7 +117,7 @@ export class NginxRun extends Context.Service<
     readonly upstream: ScriptedModelApi.ScriptedModelApi
     /** Sends bytes in Latin-1: one character is one byte. */
     readonly send: (bytes: string, options?: SendOptions) => Effect.Effect<Answer>
-    /** Sends requests one after the other, each on its own connection. */
+    /** Sends requests, some at a time, each on its own connection. The answers are in the order of the requests. */
     readonly sendAll: (
       all: ReadonlyArray<string>,
       options?: SendOptions

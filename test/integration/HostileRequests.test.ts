@@ -5,7 +5,7 @@
  * reach the upstream with exactly our headers and exactly its own path. A row that is refused must not reach it at all.
  * The last tests remove the defenses one by one, and check that these assertions then fail.
  */
-import { assert, layer, type Vitest } from "@effect/vitest"
+import { assert, describe, layer, type Vitest } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxRun from "../harness/NginxRun.ts"
@@ -236,23 +236,26 @@ const ofMany: Readonly<Record<string, (config: string) => string>> = {
     )
 }
 
-for (const proxy of ["nginx", "nginx-shared"] as const) {
-  const where = proxy === "nginx" ? "" : ", in an nginx for many runs"
-  for (const [defence, tamperOne, name] of defences) {
-    const tamper = proxy === "nginx" ? tamperOne : (ofMany[defence] ?? tamperOne)
-    layer(NginxRun.layer({ proxy, tamper }), { excludeTestServices: true })(
-      `Without ${defence}${where}`,
-      (it) => {
-        it.effect(`the row ${JSON.stringify(name)} fails`, () =>
-          Effect.gen(function* () {
-            const row = rows.find(([candidate]) => candidate === name)
-            assert.isDefined(row)
-            // An answer may never arrive without the defense, so the request is cut.
-            const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: silentMillis })
-            assert.throws(() => checkRow(row!, outcome!))
-          })
-        )
-      }
-    )
+// Each waits for an answer that does not come, and has a proxy of its own.
+describe.concurrent("Hostile requests, with one defense less", () => {
+  for (const proxy of ["nginx", "nginx-shared"] as const) {
+    const where = proxy === "nginx" ? "" : ", in an nginx for many runs"
+    for (const [defence, tamperOne, name] of defences) {
+      const tamper = proxy === "nginx" ? tamperOne : (ofMany[defence] ?? tamperOne)
+      layer(NginxRun.layer({ proxy, tamper }), { excludeTestServices: true })(
+        `Without ${defence}${where}`,
+        (it) => {
+          it.effect(`the row ${JSON.stringify(name)} fails`, () =>
+            Effect.gen(function* () {
+              const row = rows.find(([candidate]) => candidate === name)
+              assert.isDefined(row)
+              // An answer may never arrive without the defense, so the request is cut.
+              const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: silentMillis })
+              assert.throws(() => checkRow(row!, outcome!))
+            })
+          )
+        }
+      )
+    }
   }
-}
+})
