@@ -60,7 +60,7 @@ describe("a worker with a port for metrics", () => {
       )
       yield* memory.change("run-measured", { status: "succeeded" })
       yield* runs.wait("run-measured")
-      yield* Effect.promise(() => startUnknown(address, "run-unknown"))
+      yield* startUnknown(address, "run-unknown")
       const metrics = Effect.promise(() =>
         fetch(`http://127.0.0.1:${metricsPort}/metrics`).then((answer) => answer.text())
       )

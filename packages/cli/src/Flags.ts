@@ -121,7 +121,7 @@ const modelNamed = (description: string) =>
   orUndefined(text("model", "NAME", description).pipe(Flag.withAlias("m")))
 
 /** Flag for a whole number within bounds. */
-const whole = (name: string, minimum: number, maximum: number, description: string) =>
+export const whole = (name: string, minimum: number, maximum: number, description: string) =>
   Flag.Int(name).pipe(
     Flag.withDescription(description),
     Flag.filter(
@@ -152,15 +152,6 @@ const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
 )
 const metricsPort = orUndefined(
   whole("metrics-port", 0, portMax, "Port of this machine for /metrics; 0 for any free port (default none)")
-)
-/** Port for the metrics of a library that cannot tell which one it has chosen. */
-export const namedMetricsPort = orUndefined(
-  whole(
-    "metrics-port",
-    1,
-    portMax,
-    "Port of this machine for /metrics, as Temporal's SDK has them (default none)"
-  )
 )
 /** Flags for the sender of a message. */
 export const sender = {

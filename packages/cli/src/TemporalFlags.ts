@@ -104,7 +104,15 @@ export const worker = {
     "ID",
     "Version of this worker in --deployment (default that of this command)"
   ),
-  metricsPort: Flags.namedMetricsPort,
+  // The SDK could not tell which free port it has chosen.
+  metricsPort: Flags.orUndefined(
+    Flags.whole(
+      "metrics-port",
+      1,
+      65_535,
+      "Port of this machine for /metrics, as Temporal's SDK has them (default none)"
+    )
+  ),
   labels: labels("Label of this host, such as gpu or region=eu; may be repeated (default none)"),
   drainSeconds: Flags.duration(
     "drain",

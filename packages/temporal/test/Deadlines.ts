@@ -36,8 +36,6 @@ export const startUntaken = (address: string, workflowId: string, seconds: numbe
 
 /** Starts a workflow that no worker knows, so that its tasks fail. */
 export const startUnknown = (address: string, workflowId: string) =>
-  Effect.runPromise(
-    using(address, ({ workflow }) =>
-      workflow.start("unknown", { workflowId, taskQueue: "cogni-sandbox", args: [] })
-    )
+  using(address, ({ workflow }) =>
+    workflow.start("unknown", { workflowId, taskQueue: "cogni-sandbox", args: [] })
   )

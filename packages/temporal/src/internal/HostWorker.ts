@@ -39,8 +39,8 @@ export interface HostWorkerOptions extends TemporalServer {
    */
   readonly version?: { readonly deployment: string; readonly buildId: string } | undefined
   /**
-   * Port of this machine at which Temporal's SDK serves its metrics, at `/metrics`. The SDK has them once for the process:
-   * only the first worker of a process can name a port. Default: no metrics.
+   * Port of this machine at which Temporal's SDK serves its metrics, at `/metrics`. The SDK has them once for the
+   * process: only the first worker of a process can name a port. Default: no metrics.
    */
   readonly metricsPort?: number | undefined
   /** Completes when no more runs are to be taken. Runs that this host has are then followed to their end. */
