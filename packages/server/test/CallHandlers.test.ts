@@ -58,7 +58,7 @@ describe("the calls of a run whose audit this server does not have", () => {
       return [models.isElsewhere, called.isElsewhere]
     }).pipe(Effect.provideServiceEffect(RunJournal, makeMemory))
 
-  it.effect("are said to be elsewhere, unless the run is here or has none", () =>
+  it.effect("are reported as elsewhere, unless the run is here or has none", () =>
     Effect.gen(function* () {
       const running = { outcome: { status: "running" } }
       const ended = { outcome: { status: "exited" }, llm: { calls: [], callsTotal: 0 } }
