@@ -15,6 +15,7 @@ import {
   ContainerRuntime,
   type ContainerSpec
 } from "./ContainerRuntime.ts"
+import * as PoolCalm from "./internal/PoolCalm.ts"
 import * as PoolFill from "./internal/PoolFill.ts"
 import * as PoolMetrics from "./internal/PoolMetrics.ts"
 import * as PoolState from "./internal/PoolState.ts"
@@ -111,6 +112,7 @@ export const make = Effect.fnUntraced(function* (
     known: new Map(),
     entries: new Map(),
     wake: yield* Queue.sliding<void>(1),
+    calm: yield* PoolCalm.make,
     scope: yield* Effect.scope,
     counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
     cold: {},
@@ -233,6 +235,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
     return { _tag: "Cold", use: "miss" } satisfies Cold
   }
   state.counts.hits += 1
+  const over = yield* Effect.acquireRelease(state.calm.starting, (ended) => ended)
   yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
   return {
     _tag: "Warm",
@@ -246,7 +249,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         })
       )
       // Counted when nothing can make the run start cold any more.
-      const proceed = Effect.andThen(container.proceed, PoolMetrics.claimed("hit"))
+      const proceed = container.proceed.pipe(Effect.andThen(PoolMetrics.claimed("hit")), Effect.andThen(over))
       return { ...container, exit, proceed }
     }),
     discard: (why) =>
@@ -257,7 +260,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
         entry.isEmpty = true
-        return discard(state, why, PoolState.endOf(state, entry)).pipe(
+        return Effect.andThen(over, discard(state, why, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
           Effect.andThen(Queue.offer(state.wake, undefined)),

@@ -26,6 +26,8 @@ export interface Troubles {
   prepareDies: boolean
   /** A sandbox cannot be bound to its run. */
   bindFails: boolean
+  /** How long it takes to bind a sandbox to its run. */
+  bindMillis: number
   /** A bound sandbox does not have the posture that it had. */
   postureDiffers: boolean
   /** Number of times that the image was rebuilt. */
@@ -53,6 +55,7 @@ export const makeTroubles = (): Troubles => ({
   missingImage: undefined,
   prepareDies: false,
   bindFails: false,
+  bindMillis: 0,
   postureDiffers: false,
   images: 0,
   lookMillis: 0,
@@ -124,6 +127,7 @@ export const runtime = (
               ),
               bind: (run) =>
                 Effect.gen(function* () {
+                  if (troubles.bindMillis > 0) yield* Effect.sleep(troubles.bindMillis)
                   if (troubles.bindFails) return yield* failed("it cannot be bound")
                   yield* unlessKilled
                   if (images !== troubles.images) return yield* failed("its image was replaced")

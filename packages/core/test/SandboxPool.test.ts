@@ -3,6 +3,7 @@ import type { SandboxSpec } from "@cogni/sandbox-core"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import { Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
+import * as PoolCalm from "../src/internal/PoolCalm.ts"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
 import * as PoolHarness from "./PoolHarness.ts"
 import { hello, leftovers, llm, record, run, runner, settle } from "./Specs.ts"
@@ -11,8 +12,8 @@ const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agen
 
 const keepsOne = { keep: [{ image: "memory/agent", count: 1 }] }
 
-/** Lets the pool work until it has nothing to do. */
-const settled = Effect.andThen(settle, TestClock.adjust("1 millis")).pipe(Effect.andThen(settle))
+/** Lets the pool work until it has nothing to do. It begins when no run has started for a moment. */
+const settled = Effect.andThen(settle, TestClock.adjust(PoolCalm.quietMillis)).pipe(Effect.andThen(settle))
 
 /** Sandboxes that take a second to be removed, until the effect has ended. */
 const slowly = <A, E, R>(troubles: PoolHarness.Troubles, effect: Effect.Effect<A, E, R>) =>
@@ -58,6 +59,7 @@ describe("SandboxPool", () => {
         ["miss", "hit"]
       )
       assert.strictEqual(recorded[1]?.outcome.status, "exited")
+      yield* settled
       assert.deepStrictEqual(yield* leftovers(second.runId), [])
     }).pipe(Effect.provide(withPool()))
   )
@@ -316,6 +318,45 @@ describe("SandboxPool", () => {
         })
       )
     )
+  })
+
+  it.effect("starts and removes no sandbox while a run is being started in another", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* run(spec)
+      troubles.bindMillis = 200
+      const second = yield* Effect.forkChild(run(spec))
+      yield* TestClock.adjust(199)
+      yield* settle
+      assert.strictEqual(seen.asked, 2, "the pool must not start another sandbox now")
+      assert.isTrue(seen.existing.has(seen.bound[0]!), "the sandbox of the first run must not be removed now")
+      yield* TestClock.adjust(1)
+      assert.strictEqual(yield* awaited([second], 1), 1)
+      assert.strictEqual(seen.asked, 2, "the program of the second run must have a moment")
+      yield* settled
+      assert.strictEqual(seen.asked, 4)
+      assert.isFalse(seen.existing.has(seen.bound[0]!))
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 2 }] } }))
+    )
+  })
+
+  it.effect("starts a sandbox after half a second also if runs are always being started", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      troubles.bindMillis = 5000
+      yield* Effect.forkChild(run(spec))
+      yield* settle
+      yield* TestClock.adjust(PoolCalm.calmMillisMax - 1)
+      yield* settle
+      assert.strictEqual(seen.asked, 1)
+      yield* TestClock.adjust(1)
+      yield* settle
+      assert.strictEqual(seen.asked, 2)
+      yield* TestClock.adjust(5000)
+    }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
 
   it.effect("lets no run wait for the removal of its empty sandbox, up to 16 at once", () => {

@@ -8,11 +8,16 @@ import * as WaitingEntry from "./WaitingEntry.ts"
 /** How often a pool looks at its sandboxes and at the memory without another reason. */
 const roundSeconds = 5
 
-/** Starts and removes sandboxes as the policy says, one at a time, until the scope closes. */
+/**
+ * Starts and removes sandboxes as the policy says, one at a time, until the scope closes. Each step waits for a moment in
+ * which no run is being started in a sandbox of the pool.
+ */
 export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
   Effect.gen(function* () {
-    yield* sweep(state)
-    while (yield* round(state, makers));
+    do {
+      yield* state.calm.wait
+      yield* sweep(state)
+    } while (yield* round(state, makers))
   }).pipe(
     Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
     // Also after a defect, which would otherwise repeat at once.

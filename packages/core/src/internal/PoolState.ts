@@ -2,6 +2,7 @@
 import { Effect, Fiber, type Queue, type Scope } from "effect"
 import type { PoolLimits, Demand } from "../PoolPolicy.ts"
 import type { ColdReason } from "../PoolUse.ts"
+import type { PoolCalm } from "./PoolCalm.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
 import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
 
@@ -26,6 +27,7 @@ export interface PoolState {
   readonly known: Map<string, Known>
   readonly entries: Map<string, WaitingEntry>
   readonly wake: Queue.Queue<void>
+  readonly calm: PoolCalm
   readonly scope: Scope.Scope
   readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
@@ -57,7 +59,8 @@ export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<vo
         counts.removing -= 1
       })
     )
-    return inBackground(state, removal)
+    // Also if the pool ends while this waits.
+    return inBackground(state, Effect.andThen(Effect.exit(state.calm.wait), removal))
   })
 
 /** How long a run waits for the removal of a sandbox that it cannot use. Its processes end at the start of that. */
