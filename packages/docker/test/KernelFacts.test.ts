@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { cgroupFiles, limitFiles } from "../src/internal/container/KernelFacts.ts"
+import { lstatSync } from "node:fs"
+import { cgroupFiles, firstProcess, limitFiles } from "../src/internal/container/KernelFacts.ts"
 
 describe("KernelFacts", () => {
   it("finds the files of separate hierarchies (cgroup v1)", () => {
@@ -33,5 +34,18 @@ describe("KernelFacts", () => {
   it("finds no files if the control group is the root or unknown", () => {
     assert.isUndefined(cgroupFiles("0::/\n"))
     assert.isUndefined(cgroupFiles(""))
+  })
+
+  it.skipIf(process.platform !== "linux")("sees a process, and paths of its file system", () => {
+    const { ino } = lstatSync("/tmp")
+    const seen = firstProcess(process.pid, "/", ["/tmp", "/not-there"])
+    assert.include(seen?.status, `Pid:\t${process.pid}\n`)
+    assert.deepStrictEqual([...(seen?.identities.keys() ?? [])], ["/tmp"])
+    assert.strictEqual(seen?.identities.get("/tmp")?.inode, String(ino))
+  })
+
+  it("sees nothing of a process that does not belong to the container", () => {
+    assert.isUndefined(firstProcess(process.pid, "f".repeat(64), ["/"]))
+    assert.isUndefined(firstProcess(2 ** 30, "/", ["/"]))
   })
 })

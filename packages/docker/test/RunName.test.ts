@@ -57,6 +57,21 @@ describe("RunName", () => {
     })
   )
 
+  it.effect("leaves the engine alone until the program has had a moment", () =>
+    Effect.gen(function* () {
+      let asked = 0
+      const rename = () => Effect.sync(() => void (asked += 1))
+      const inspect = () => Effect.undefined
+      const names = { id: "mine", name: "cogni-run-1-agent", fail: () => Effect.void }
+      const fiber = yield* Effect.forkChild(RunName.give({ rename, inspect }, names))
+      yield* TestClock.adjust(RunName.aloneMillis - 1)
+      assert.strictEqual(asked, 0)
+      yield* TestClock.adjust(1)
+      yield* Fiber.join(fiber)
+      assert.strictEqual(asked, 1)
+    })
+  )
+
   it.effect("is done if the engine renamed it without an answer", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* renamed([slow], inspected("mine")), { asked: 1, failed: [] })

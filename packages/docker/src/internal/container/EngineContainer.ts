@@ -28,6 +28,8 @@ import type * as Hardening from "./Hardening.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import {
   engineMismatches,
+  type Expectation,
+  expectationOf,
   hostMismatches,
   limitMismatches,
   parseReport,
@@ -69,8 +71,9 @@ export const open = Effect.fnUntraced(function* (
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
-  let processId: number | undefined
   let stopRequested = false
+  // Made before a run waits for it.
+  const spareToken = isWaiting ? randomBytes(16).toString("hex") : ""
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
   const supervisor =
     supervised === true
@@ -82,10 +85,8 @@ export const open = Effect.fnUntraced(function* (
         })
       : undefined
 
-  /** A waiting container is not sampled, so that it costs no processor. */
-  const observe = Effect.gen(function* () {
-    if (processId !== undefined) kernel = yield* kernelFacts.observe(processId, id)
-  })
+  /** Samples the container. Not while it waits, so that it costs no processor. */
+  const follow = Effect.suspend(() => (kernel === undefined ? Effect.void : kernelFacts.follow(kernel)))
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -96,8 +97,8 @@ export const open = Effect.fnUntraced(function* (
     // Its input stays open, because every container ends when that ends: this happens when this process dies.
     if (role === "proxy") yield* attached.write(Buffer.from(stdin ?? ""))
     const inspected = held ? yield* api.inspect(id) : undefined
-    processId = inspected?.State.Pid
-    if (!isWaiting) yield* observe
+    if (inspected !== undefined) kernel = yield* kernelFacts.open(inspected.State.Pid, id)
+    if (!isWaiting) yield* follow
     yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
       Effect.flatMap((state) =>
         told.killed && !stopRequested
@@ -107,7 +108,9 @@ export const open = Effect.fnUntraced(function* (
       Effect.onExit((exit) => Deferred.done(exited, exit)),
       Effect.forkScoped
     )
-    return held ? yield* posture(inspected, asked, yield* attached.report) : undefined
+    if (!held) return undefined
+    const configured = configurationOf(inspected, expectationOf(asked.hostConfig))
+    return yield* posture(configured, asked, yield* attached.report)
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
   /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
@@ -131,19 +134,27 @@ export const open = Effect.fnUntraced(function* (
   ) =>
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
-      yield* observe
+      kernel?.sample()
       yield* requireUntroubled(troubled)
-      const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
-      if (token !== undefined) yield* hearExit
-      const text = token?.toString("hex") ?? ""
-      const [report, inspected] = yield* Effect.all(
-        [attached.claim(Binding.encode(run.spec, text), text), onEngine],
-        { concurrency: 2 }
+      const token = kernel?.isComplete === true && supervisor === undefined ? spareToken : ""
+      if (token !== "") yield* hearExit
+      let expected: Expectation | undefined
+      const [report, configured] = yield* Effect.all(
+        [
+          attached.claim(Binding.encode(run.spec, token), token),
+          Effect.map(onEngine, (inspected) =>
+            configurationOf(inspected, expected ?? expectationOf(run.hostConfig))
+          ),
+          // While the sandbox and the engine work.
+          Effect.map(Effect.yieldNow, () => (expected = expectationOf(run.hostConfig)))
+        ],
+        { concurrency: 3 }
       )
       // The limits of the run may have been in force before its program is.
       kernel?.sample()
       yield* requireUntroubled(troubled)
-      const seen = yield* posture(inspected, asked, report)
+      const seen = yield* posture(configured, asked, report)
+      const { inspected } = configured
       yield* noneOf(
         inspected === undefined
           ? []
@@ -163,7 +174,7 @@ export const open = Effect.fnUntraced(function* (
   const container: Container = {
     id,
     start,
-    proceed: attached.go,
+    proceed: isWaiting ? Effect.andThen(attached.go, Scope.provide(follow, scope)) : attached.go,
     output: attached.output,
     exit: Deferred.await(exited),
     send: attached.write,
@@ -256,40 +267,53 @@ const paused = <A, E>(api: Engine["api"], id: string, effect: Effect.Effect<A, E
   )
 }
 
+/** What the engine says about a container, and how that differs from what was asked for. */
+interface Configured {
+  readonly inspected: DockerApi.Inspected | undefined
+  readonly mismatches: ReadonlyArray<string>
+}
+
+const configurationOf = (inspected: DockerApi.Inspected | undefined, expected: Expectation): Configured => ({
+  inspected,
+  mismatches:
+    inspected === undefined
+      ? ["the engine does not know the container"]
+      : engineMismatches(expected, inspected.HostConfig)
+})
+
 /** Checks the configuration that the engine reports: the only witness for a container that is not an agent's. */
 const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
 ): Effect.Effect<void, PostureMismatch> =>
-  noneOf(
-    inspected === undefined
-      ? ["the engine does not know the container"]
-      : engineMismatches(hostConfig, inspected.HostConfig)
-  )
+  noneOf(configurationOf(inspected, expectationOf(hostConfig)).mismatches)
 
 const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
   mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
 
 /** Combines the reports of all witnesses, or fails with the mismatches. */
 const posture = (
-  inspected: DockerApi.Inspected | undefined,
-  { hostConfig, spec }: Asked,
+  { inspected, mismatches }: Configured,
+  { spec }: Asked,
   report: string
 ): Effect.Effect<Posture, PostureMismatch> => {
   const seen = parseReport(report)
   if (seen === undefined || inspected === undefined) {
     return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
   }
-  const status = KernelFacts.processStatus(inspected.State.Pid, inspected.Id)
-  const mismatches = [
-    ...engineMismatches(hostConfig, inspected.HostConfig),
-    ...(status === undefined ? [] : hostMismatches(parseStatus(status))),
-    ...hostExchanged(spec.mounts, KernelFile.bootId(), (target) =>
-      KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
-    )
+  const held = spec.mounts.flatMap(({ held, target }) => (held === undefined ? [] : [target]))
+  const process = KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, held)
+  const found = [
+    ...mismatches,
+    ...(process === undefined
+      ? []
+      : [
+          ...hostMismatches(parseStatus(process.status)),
+          ...hostExchanged(spec.mounts, KernelFile.bootId(), (target) => process.identities.get(target))
+        ])
   ]
-  const witnesses = status === undefined ? (["engine"] as const) : (["engine", "host"] as const)
-  return Effect.as(noneOf(mismatches), { ...seen, confirmedBy: [...seen.confirmedBy, ...witnesses] })
+  const witnesses = process === undefined ? (["engine"] as const) : (["engine", "host"] as const)
+  return Effect.as(noneOf(found), { ...seen, confirmedBy: [...seen.confirmedBy, ...witnesses] })
 }
 
 /** The error of a container without a supervisor, which runs a single program. */

@@ -136,22 +136,35 @@ export const limits = (processId: number, containerId: string): KernelLimits => 
 const limitOf = (text: string | undefined): number | undefined =>
   text === undefined ? undefined : (count(text) ?? Infinity)
 
-/** Returns `/proc/PID/status`, or `undefined` if the process does not belong to this container on this host. */
-export const processStatus = (processId: number, containerId: string): string | undefined =>
-  KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
-    ? KernelFile.read(`/proc/${processId}/status`)
-    : undefined
+/** The first process of a container, as this host sees it. */
+export interface FirstProcess {
+  /** Its `/proc/PID/status`. */
+  readonly status: string
+  /** Identities at paths of its file system, by path. Absent: access was denied. */
+  readonly identities: ReadonlyMap<string, FileIdentity>
+}
 
 /**
- * Returns the identity that the host sees at a path of a container's file system. `undefined`: access was denied, or
- * the process does not belong to this container on this host. No file is opened.
+ * Looks at a process, and at paths of its file system. Opens no file of it. `undefined`: it does not belong to this
+ * container on this host. That is asked last, so that everything else was seen of the same process.
  */
-export const identityInside = (
+export const firstProcess = (
   processId: number,
   containerId: string,
-  path: string
-): FileIdentity | undefined => {
-  if (KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
+  paths: ReadonlyArray<string>
+): FirstProcess | undefined => {
+  const status = KernelFile.read(`/proc/${processId}/status`)
+  const identities = new Map(
+    paths.flatMap((path) => {
+      const identity = identityInside(processId, path)
+      return identity === undefined ? [] : [[path, identity] as const]
+    })
+  )
+  const isOurs = KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
+  return status === undefined || !isOurs ? undefined : { status, identities }
+}
+
+const identityInside = (processId: number, path: string): FileIdentity | undefined => {
   try {
     const found = lstatSync(`/proc/${processId}/root${path}`, { bigint: true })
     return MountIdentity.written(HostPath.identityOf(found))
@@ -172,23 +185,23 @@ export const make = Effect.gen(function* () {
     setTimeout(tick, sampleMillisMin * Math.max(1, samplers.size / frequentlyReadMax)).unref()
   yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
 
-  /** Samples a container until the scope closes. Returns `undefined` if its control groups are not accessible. */
-  const observe = Effect.fnUntraced(function* (processId: number, containerId: string) {
+  /** Opens the counters of a container. Returns `undefined` if its control groups are not accessible. */
+  const open = Effect.fnUntraced(function* (processId: number, containerId: string) {
     const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
     const files = cgroupFiles(cgroup)
-    if (files === undefined) return undefined
-    const seen = yield* watchOne(files)
-    yield* Effect.acquireRelease(
+    return files === undefined ? undefined : yield* watchOne(files)
+  })
+  /** Reads the counters of a container again and again, until the scope closes. */
+  const follow = ({ sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
+    Effect.acquireRelease(
       Effect.sync(() => {
-        samplers.add(seen.sample)
+        samplers.add(sample)
         timer ??= schedule()
       }),
-      () => Effect.sync(() => samplers.delete(seen.sample))
+      () => Effect.sync(() => samplers.delete(sample))
     )
-    return seen
-  })
-  return { observe }
+  return { open, follow }
 })
 
 const most = (before: number | undefined, now: number | undefined) =>

@@ -9,12 +9,21 @@ import { nameInUse } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Schedule } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
 
+/**
+ * Time for the program of a run before the engine renames its container. Its first output took 3 ms longer while the engine
+ * did that.
+ */
+export const aloneMillis = 30
+
 /** Attempts after the first, with pauses of 1, 2, 4 … seconds between them. */
 const retriesMax = 6
 
 type Api = Pick<DockerApi["Service"], "inspect" | "rename">
 
-/** Renames a container. Calls `fail` if another one has the name, and logs a warning if the engine never does it. */
+/**
+ * Renames a container, after {@link aloneMillis}. Calls `fail` if another one has the name, and logs a warning if the
+ * engine never does it.
+ */
 export const give = (
   api: Api,
   {
@@ -35,6 +44,7 @@ export const give = (
       )
     ),
     Effect.retry({ schedule: Schedule.exponential("1 second"), times: retriesMax }),
+    Effect.delay(aloneMillis),
     Effect.catch(({ message }) =>
       Effect.logWarning(`the container of a run keeps the name that it had while it waited: ${message}`)
     )
