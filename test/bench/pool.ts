@@ -2,14 +2,14 @@
  * `./dev bench pool`: runs in sandboxes that waited for them, next to cold runs and to plain Docker.
  *
  *     --samples N     samples of each row, at least 20 (default 40)
- *     --runs N        runs through the pool while waiting sandboxes are killed (default 200)
+ *     --runs N        runs through the pool under kills, refusals and changes of the image (default 1000)
+ *     --seed TEXT     seed of the plan of these runs (default pool-1)
  *     --quick         5 samples and 20 runs, to check that it works; not for measurements
  *     --output DIR    directory for pool.json and pool.md (default test/bench/results; none with --quick)
  *
  * Exits with 1 if a bar is missed.
  */
 import { NodeRuntime } from "@effect/platform-node"
-import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
@@ -24,11 +24,12 @@ import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import Docker from "dockerode"
-import { Effect, Layer, Redacted, Stream } from "effect"
-import { mkdtempSync, rmSync } from "node:fs"
+import { Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs"
 import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
+import * as PoolTrial from "../harness/pool/PoolTrial.ts"
 import * as Contenders from "./Contenders.ts"
 import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
@@ -38,13 +39,16 @@ const { values: options } = parseArgs({
   options: {
     samples: { type: "string" },
     runs: { type: "string" },
+    seed: { type: "string", default: "pool-1" },
     quick: { type: "boolean", default: false },
     output: { type: "string" }
   }
 })
 
 const samples = options.quick ? 5 : Math.max(20, Number(options.samples ?? 40) || 40)
-const runsTotal = options.quick ? 20 : Math.max(20, Number(options.runs ?? 200) || 200)
+const runsTotal = options.quick ? 20 : Math.max(20, Number(options.runs ?? 1000) || 1000)
+/** Seconds within which the runs must have ended: far more than they take. */
+const trialSecondsMax = 120 + 2 * runsTotal
 const warmUps = 2
 const atOnce = 16
 const bursts = options.quick ? 1 : 5
@@ -188,93 +192,23 @@ const idle = Effect.gen(function* () {
   while ((yield* pool.report).removing > 0) yield* Effect.sleep("5 millis")
 })
 
-/** IDs of the sandboxes that wait now, and of those that runs got, by run. */
-const waitingIds = new Set<string>()
-const boundIds = new Map<string, string>()
-
-/** Notes which sandboxes wait. The engine knows it later, because it learns the name of a run after its start. */
-const noted = Layer.effect(
-  ContainerRuntime,
-  Effect.map(ContainerRuntime, (runtime) => {
-    const { prepare } = runtime
-    return ContainerRuntime.of({
-      ...runtime,
-      prepare:
-        prepare &&
-        ((waitingSpec) =>
-          Effect.map(prepare(waitingSpec), (waiting) => {
-            waitingIds.add(waiting.id)
-            return {
-              ...waiting,
-              bind: (bound) => {
-                waitingIds.delete(waiting.id)
-                boundIds.set(bound.runId, waiting.id)
-                return waiting.bind(bound)
-              }
-            }
-          }))
-    })
-  })
-)
-
-/**
- * Runs through the pool while a waiting sandbox is killed now and then. A run that gets a sandbox while it is being
- * killed is right too if it fails.
- */
-const underKills = Effect.gen(function* () {
-  const pool = yield* SandboxPool.SandboxPool
-  const runtime = yield* ContainerRuntime
-  const api = yield* DockerApi.DockerApi
-  const before = yield* pool.report
-  let right = 0
-  const runIds: Array<RunId.RunId> = []
-  const killed = new Set<string>()
-  let failed = 0
-  const one = (number: number) =>
-    Effect.gen(function* () {
-      if (number % 5 === 0) {
-        const victim = [...waitingIds][number % Math.max(1, waitingIds.size)]
-        if (victim !== undefined) {
-          killed.add(victim)
-          waitingIds.delete(victim)
-          yield* Effect.ignore(api.kill(victim, "SIGKILL"))
-        }
-      }
-      const runId = yield* RunId.generate
-      runIds.push(runId)
-      const result = yield* run({
-        runId,
-        ...spec("x"),
-        argv: ["sh", "-c", `ls -A /workspace | wc -l; echo ${number} > f; echo ${number}`]
-      }).pipe(
-        Effect.catch((error) => {
-          if (!killed.has(boundIds.get(runId) ?? "")) return Effect.fail(error)
-          failed += 1
-          right += 1
-          return Effect.undefined
-        })
-      )
-      if (result === undefined) return
-      const [files, own] = result.output.stdout.text.split("\n")
-      if (files === "1" && own === String(number)) right += 1
-    })
-  yield* Effect.forEach(
-    Array.from({ length: runsTotal }, (_, number) => number),
-    one,
-    { concurrency: 4 }
-  )
-  const after = yield* pool.report
-  yield* idle
-  const left = yield* Effect.forEach(runIds, runtime.leftovers)
-  return {
-    right,
-    left: left.flat().length,
-    shared: boundIds.size - new Set(boundIds.values()).size,
-    killed: killed.size,
-    failed,
-    hits: after.hits - before.hits,
-    discarded: after.discarded - before.discarded
-  }
+/** Runs through a pool of their own while its sandboxes are killed, its image changes, and other runs are refused. */
+const underTrouble = Effect.fnUntraced(function* (parent: string) {
+  say(`${runsTotal} runs through a pool, four at once, under kills, refusals and changes of its image`)
+  const directory = join(parent, "trial")
+  mkdirSync(directory)
+  const secondsMax = trialSecondsMax
+  const before = performance.now()
+  const outcome = yield* PoolTrial.run({
+    seed: options.seed,
+    runs: runsTotal,
+    directory,
+    base: image,
+    secondsMax
+  }).pipe(Effect.provide(DockerApi.layer({ host: process.env["DOCKER_HOST"] })))
+  const lines = [...outcome.wrong, ...outcome.left.map((name) => `left behind: ${name}`)]
+  for (const line of lines) say(line)
+  return { ...outcome, seconds: Math.round((performance.now() - before) / 1000) }
 })
 
 /** Sandboxes that wait in the measurements of one run at a time. */
@@ -296,7 +230,7 @@ const layerOf = (directory: string, url: string, count: number) =>
       Layer.mergeAll(
         HostWorkspace.layer({ waiting: join(directory, "waiting") }),
         FileRunStore.layer({ directory, trafficOf: "unknown" }),
-        Layer.provide(noted, DockerContainerRuntime.layerApi())
+        DockerContainerRuntime.layerApi()
       )
     ),
     Layer.provideMerge(DockerApi.layer({ host: process.env["DOCKER_HOST"] }))
@@ -308,7 +242,8 @@ const main = Effect.gen(function* () {
     (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
   )
   const { url } = yield* Upstreams.onHost
-  const pooled = yield* Layer.build(layerOf(directory, url, keptCount))
+  const waiting = yield* Scope.make()
+  const pooled = yield* Scope.provide(Layer.build(layerOf(directory, url, keptCount)), waiting)
   const cold = yield* Layer.build(layerOf(directory, url, 0))
   const cli = Contenders.cli(image)
   const rows = new Map<string, Effect.Effect<number, unknown>>([
@@ -330,11 +265,12 @@ const main = Effect.gen(function* () {
       if (round >= 0) measured.get(name)!.push(millis)
     }
   }
-  say(`${runsTotal} runs through the pool, four at once, while waiting sandboxes are killed`)
-  const kills = yield* Effect.provide(underKills, pooled)
+  // Its sandboxes must not be replaced while the others are counted.
+  yield* Scope.close(waiting, Exit.void)
+  const trial = yield* underTrouble(directory)
   say(`${bursts} bursts of ${atOnce} runs each: bare engine, cold, from a full pool`)
   const burstRates = yield* measuredBursts(Effect.provide(run(spec("x")), cold), directory, url)
-  publish(measured, { kills, burstRates }, yield* Effect.promise(() => machine(load)))
+  publish(measured, { trial, burstRates }, yield* Effect.promise(() => machine(load)))
 }).pipe(Effect.scoped)
 
 const machine = async (load: number): Promise<Report.Report["machine"]> => {
@@ -348,13 +284,28 @@ const machine = async (load: number): Promise<Report.Report["machine"]> => {
   }
 }
 
+const trialText = ({
+  imageChanges,
+  killed,
+  lost,
+  pool: { cold, discarded, hits, misses },
+  refused,
+  runs,
+  seconds
+}: Effect.Success<ReturnType<typeof underTrouble>>) =>
+  `Under kills, refusals and changes of the image: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
+  `${hits} ran in a waiting sandbox, ${(cold.workspace ?? 0) + (cold.size ?? 0)} had to start cold, ` +
+  `${misses} found none, and ${refused} were refused as they must be. ${killed} waiting sandboxes were killed, ` +
+  `${lost} of them as a run got them, which failed. The image was replaced ${imageChanges} times. ` +
+  `${discarded} sandboxes were taken and not used.`
+
 const publish = (
   measured: ReadonlyMap<string, ReadonlyArray<number>>,
   {
     burstRates,
-    kills
+    trial
   }: {
-    readonly kills: Effect.Success<typeof underKills>
+    readonly trial: Effect.Success<ReturnType<typeof underTrouble>>
     readonly burstRates: Effect.Success<ReturnType<typeof measuredBursts>>
   },
   facts: Report.Report["machine"]
@@ -377,9 +328,13 @@ const publish = (
       name: `runs/s of ${atOnce} at once, cold / bare engine`,
       value: Math.round((burstRates.cold / burstRates.bare) * 100) / 100
     },
-    { name: "right runs under kills, %", value: (100 * kills.right) / runsTotal, atLeast: 100 },
-    { name: "containers left by them", value: kills.left, atMost: 0 },
-    { name: "sandboxes that two runs had", value: kills.shared, atMost: 0 }
+    {
+      name: `right of ${trial.runs} runs under kills, refusals and image changes, %`,
+      value: (100 * trial.right) / trial.runs,
+      atLeast: 100
+    },
+    { name: "containers and directories left by them", value: trial.left.length, atMost: 0 },
+    { name: "sandboxes that two of them had", value: trial.shared, atMost: 0 }
   ]
   const takenAt = new Date().toISOString()
   Report.publish({
@@ -406,11 +361,11 @@ const publish = (
           [names.pooled, burstRates.pooled]
         ]
       ),
-      `Under kills: ${runsTotal} runs, four at once; ${kills.hits} got a waiting sandbox, ${kills.killed} waiting sandboxes were killed, ${kills.failed} of them while a run got them, which failed; ${kills.discarded} were taken and not used.`,
+      trialText(trial),
       Report.barTable(bars),
       Report.taken({ machine: facts, takenAt })
     ].join("\n\n"),
-    data: { takenAt, machine: facts, rows, kills: { runs: runsTotal, ...kills }, burstRates, bars },
+    data: { takenAt, machine: facts, rows, trial: { seed: options.seed, ...trial }, burstRates, bars },
     bars,
     directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
   })

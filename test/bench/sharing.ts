@@ -6,6 +6,8 @@
  *
  * Each sandbox is a container without a network, with the bridge that every sandbox has. Calls are sent to the sockets
  * of the runs. Client, host process, nginx and upstream are separate processes. Exits with 1 if a bar is missed.
+ *
+ * At last, sealed runs live at the same time, and the memory and the idle processor time of each part are read.
  */
 import { Agent, request } from "node:http"
 import { execFile, execFileSync, fork, type ChildProcess } from "node:child_process"
@@ -13,6 +15,8 @@ import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
+import * as Density from "./Density.ts"
+import type * as DensityProcess from "./DensityProcess.ts"
 import * as NginxProcess from "./NginxProcess.ts"
 import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
@@ -72,6 +76,30 @@ const host = async (kind: "gateway" | "nginx-shared", url: string): Promise<Host
       return await told
     }
   }
+}
+
+/** Memory and idle processor time of live sealed runs. */
+const density = async (kind: "gateway" | "nginx-shared", url: string) => {
+  say(`${sandboxes} live sandboxes, ${kind}`)
+  const started = child("DensityProcess.ts")
+  const own = mkdtempSync(join(directory, `density-`))
+  const ready = hear(started)
+  const image = kind === "gateway" ? images.gateway : images.proxy
+  started.send({ kind, url, directory: own, image, runtime: images.runtime } satisfies DensityProcess.Start)
+  await ready
+  const rows = await Density.measure({
+    hostPid: started.pid!,
+    runs: sandboxes,
+    open: async (open) => {
+      const told = hear<DensityProcess.Told>(started)
+      started.send({ open } satisfies DensityProcess.Ask)
+      return (await told).owner
+    }
+  })
+  const ended = new Promise((resolve) => started.once("exit", resolve))
+  started.disconnect()
+  await ended
+  return rows.map((row) => ({ proxy: kind, ...row }))
 }
 
 const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
@@ -214,6 +242,13 @@ const main = async () => {
     shared: await shared.open(idleRuns - sandboxes)
   }
   const lastNginx = containerBytes(sharedContainer(shared))
+  for (let start = 0; start < containers.length; start += 50)
+    docker("rm", "--force", ...containers.slice(start, start + 50))
+  containers.length = 0
+  const live = [...(await density("gateway", url)), ...(await density("nginx-shared", url))]
+  const idlePercent = Math.max(
+    ...live.filter(({ part }) => part === Density.sumPart).map((row) => row.idlePercent)
+  )
   const perRun = (from: number, to: number) => round((to - from) / (idleRuns - 1) / 1000, 1)
   const ratio = (name: string) =>
     round(at(millis.get(`${name}, ${sandboxes} runs`)!, 0.5) / at(millis.get(`${name}, one run`)!, 0.5))
@@ -231,7 +266,12 @@ const main = async () => {
       value: ratio("nginx-shared"),
       atMost: 2
     },
-    { name: `gateway: p50 of a call, ${sandboxes} live sandboxes ÷ one`, value: ratio("gateway"), atMost: 2 }
+    { name: `gateway: p50 of a call, ${sandboxes} live sandboxes ÷ one`, value: ratio("gateway"), atMost: 2 },
+    {
+      name: `${sandboxes} idle sandboxes, without the engine's daemon: processor time, % of one`,
+      value: idlePercent,
+      atMost: 10
+    }
   ]
   const report = {
     takenAt: new Date().toISOString(),
@@ -266,6 +306,7 @@ const main = async () => {
         further: perRun(first.gateway.memoryBytes, last.gateway.memoryBytes)
       }
     ],
+    live,
     bars
   }
   const text = [
@@ -277,6 +318,11 @@ const main = async () => {
     Report.table(
       ["memory", "first run, MB", `each further of ${idleRuns}, kB`],
       report.memory.map((row) => Object.values(row))
+    ),
+    `${sandboxes} live sealed runs with a model, whose program sleeps: memory of each part, and processor time over 10 s.`,
+    Report.table(
+      ["proxy", "part", `memory of ${sandboxes}, MB`, "each further run, kB", "idle, % of one processor"],
+      live.map((row) => Object.values(row))
     ),
     Report.barTable(bars),
     Report.taken(report)
@@ -306,7 +352,7 @@ const directCall = (way: { readonly host: string; readonly port: number }, agent
 try {
   await main()
 } finally {
-  for (const one of children) one.disconnect?.()
+  for (const one of children) if (one.connected) one.disconnect()
   for (let start = 0; start < containers.length; start += 50)
     execFileSync("docker", ["rm", "--force", ...containers.slice(start, start + 50)], { stdio: "ignore" })
   rmSync(directory, { recursive: true, force: true })

@@ -15,6 +15,8 @@ export interface PlannedRun {
   readonly index: number
   readonly kind: Kind
   readonly exitCode: number
+  /** Whether this run starts only when a sandbox waits. The others may find none. */
+  readonly isPatient: boolean
   /** Share in [0, 1) that selects the waiting sandbox to kill before this run starts. */
   readonly kills?: number
   /** Whether the image is replaced before this run starts. */
@@ -43,6 +45,7 @@ export const make = (options: {
         index,
         kind,
         exitCode,
+        isPatient: (yield* Random.next) < 0.7,
         ...(kill < 0.12 ? { kills: victim } : {}),
         replacesImage: (yield* Random.next) < 0.04
       }

@@ -20,7 +20,7 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
-import { Effect, Layer, Random, Semaphore } from "effect"
+import { Effect, Layer, Schedule, Semaphore } from "effect"
 import { chmodSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { docker } from "../Docker.ts"
@@ -35,10 +35,13 @@ const atOnce = 4
 /** Sandboxes that the pool keeps. */
 const kept = 4
 
+/** How long a patient run waits for a sandbox. */
+const patienceSecondsMax = 5
+
 /** Images that take turns under one name. */
 const imagesCount = 3
 
-export interface Options {
+interface Options {
   readonly seed: string
   readonly runs: number
   /** Empty directory for records, workspaces and waiting sandboxes. */
@@ -48,7 +51,7 @@ export interface Options {
   readonly secondsMax: number
 }
 
-export interface Outcome {
+interface Outcome {
   readonly runs: number
   readonly right: number
   /** A sentence for each run that was not right. */
@@ -156,7 +159,7 @@ const specOf = (
   { directory, image }: { readonly directory: string; readonly image: string }
 ): SandboxSpecInput => {
   const line = `echo $IMAGE_NUMBER; uname -n; ls -A /workspace | wc -l; echo ${index} > f; echo ${index}; exit ${exitCode}`
-  const spec = { image, argv: ["sh", "-c", line] }
+  const spec: SandboxSpecInput = { image, argv: ["sh", "-c", line] }
   switch (kind) {
     case "waiting":
       return spec
@@ -203,6 +206,11 @@ const play = Effect.fnUntraced(function* (
   const hosts: Array<string> = []
   let [lost, refused] = [0, 0]
 
+  const oneWaits = pool.report.pipe(
+    Effect.repeat({ schedule: Schedule.spaced("10 millis"), while: ({ waiting }) => waiting.length === 0 }),
+    Effect.timeoutOption(`${patienceSecondsMax} seconds`)
+  )
+
   const trouble = Effect.fnUntraced(function* ({ kills, replacesImage }: PoolPlan.PlannedRun) {
     if (replacesImage) yield* image.change
     const victim = kills === undefined ? undefined : [...waiting][Math.floor(kills * waiting.size)]
@@ -221,6 +229,7 @@ const play = Effect.fnUntraced(function* (
 
   const one = Effect.fnUntraced(function* (planned: PoolPlan.PlannedRun) {
     const { index, kind } = planned
+    if (planned.isPatient) yield* oneWaits
     yield* trouble(planned)
     const runId = yield* RunId.generate
     const own = join(directory, "given", String(index))
