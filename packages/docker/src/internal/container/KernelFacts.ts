@@ -137,7 +137,7 @@ const limitOf = (text: string | undefined): number | undefined =>
   text === undefined ? undefined : (count(text) ?? Infinity)
 
 /** The first process of a container, as this host sees it. */
-export interface FirstProcess {
+interface FirstProcess {
   /** Its `/proc/PID/status`. */
   readonly status: string
   /** Identities at paths of its file system, by path. Absent: access was denied. */

@@ -30,9 +30,9 @@ export const make = Effect.fnUntraced(function* (
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
   if (posture === undefined || found.length > 0) return yield* new PostureMismatch({ mismatches: found })
   let isBound = false
-  const looked = Effect.map(
+  const whyNot = Effect.map(
     Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
-    ([inspected, imageId]) => ({ inspected, why: whyUnusable(inspected, imageId) ?? troubled() })
+    ([inspected, imageId]) => whyUnusable(inspected, imageId) ?? troubled()
   )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
@@ -47,7 +47,12 @@ export const make = Effect.fnUntraced(function* (
     const runConfig = Hardening.hostConfig(run)
     const onEngine = Effect.gen(function* () {
       if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
-      const [{ inspected, why }, other] = yield* Effect.all([looked, api.inspect(name)], { concurrency: 2 })
+      // The last two are short, and a third connection would cost as much as both.
+      const [inspected, [imageId, other]] = yield* Effect.all(
+        [api.inspect(container.id), Effect.all([api.imageId(spec.image), api.inspect(name)])],
+        { concurrency: 2 }
+      )
+      const why = whyUnusable(inspected, imageId) ?? troubled()
       if (why !== undefined) return yield* unusable(why)
       return other === undefined ? inspected : yield* nameInUse(name)
     })
@@ -69,7 +74,7 @@ export const make = Effect.fnUntraced(function* (
     id: container.id,
     posture,
     hasEnded,
-    unusable: Effect.map(looked, ({ why }) => why),
+    unusable: whyNot,
     bind
   } satisfies WaitingContainer
 })

@@ -145,14 +145,11 @@ export const make = Effect.fnUntraced(function* (options: {
       handshake?.expectReport()
       if (token !== "") mark = EndMark.make(token)
       reported = yield* Deferred.make<string, ContainerError>()
-      return yield* Effect.andThen(
-        write(options.socket, text),
-        // A container that ended while it waited reports nothing more.
-        Effect.raceFirst(
-          Deferred.await(reported),
-          Effect.flatMap(Deferred.await(ended), () => Effect.fail(endedEarly()))
-        )
-      ).pipe((report) => inTime(report, "report its posture to its run", claimSecondsMax))
+      // A container that ended while it waited reports nothing more. One that ends from here on fails the report.
+      if (hasEnded) return yield* endedEarly()
+      return yield* Effect.andThen(write(options.socket, text), Deferred.await(reported)).pipe((report) =>
+        inTime(report, "report its posture to its run", claimSecondsMax)
+      )
     }),
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
