@@ -118,7 +118,7 @@ const pause = (seconds: number) => new Promise((resolve) => setTimeout(resolve, 
 
 const round = (value: number, digits = 1) => Math.round(value * 10 ** digits) / 10 ** digits
 
-/** Measures a host process with one run, and with as many as asked for. `open` starts more runs, and returns the owner. */
+/** Measures a host process with one run, and with as many as asked for. `open` starts more, and returns the owner. */
 export const measure = async (options: {
   readonly hostPid: number
   readonly runs: number

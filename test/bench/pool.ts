@@ -293,7 +293,7 @@ const trialText = ({
   runs,
   seconds
 }: Effect.Success<ReturnType<typeof underTrouble>>) =>
-  `Under kills, refusals and changes of the image: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
+  `Under kills, refusals and image changes: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
   `${hits} ran in a waiting sandbox, ${(cold.workspace ?? 0) + (cold.size ?? 0)} had to start cold, ` +
   `${misses} found none, and ${refused} were refused as they must be. ${killed} waiting sandboxes were killed, ` +
   `${lost} of them as a run got them, which failed. The image was replaced ${imageChanges} times. ` +

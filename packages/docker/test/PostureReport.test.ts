@@ -3,7 +3,6 @@ import { mismatches, systemCallsTried } from "@cogni/sandbox-core/Posture"
 import { hostConfig } from "../src/internal/container/Hardening.ts"
 import {
   engineMismatches,
-  expectationOf,
   hostMismatches,
   limitMismatches,
   parseReport,
@@ -142,11 +141,7 @@ describe("PostureReport", () => {
         ]
       }
     ]) {
-      assert.deepStrictEqual(
-        engineMismatches(expectationOf(asked), { ...asked, ...used }),
-        [],
-        JSON.stringify(used)
-      )
+      assert.deepStrictEqual(engineMismatches(asked, { ...asked, ...used }), [], JSON.stringify(used))
     }
   })
 
@@ -193,14 +188,11 @@ describe("PostureReport", () => {
     { MaskedPaths: [] },
     { ReadonlyPaths: [] }
   ])("finds that the engine uses %j", (weaker) => {
-    assert.strictEqual(engineMismatches(expectationOf(asked), { ...asked, ...weaker }).length, 1)
+    assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1)
   })
 
   it("abbreviates a seccomp profile that differs", () => {
-    const [sentence = ""] = engineMismatches(expectationOf(asked), {
-      ...asked,
-      SecurityOpt: ["no-new-privileges"]
-    })
+    const [sentence = ""] = engineMismatches(asked, { ...asked, SecurityOpt: ["no-new-privileges"] })
     assert.match(
       sentence,
       /^the engine uses SecurityOpt \["no-new-privileges"\], not \["no-new-privileges", "seccomp=/u

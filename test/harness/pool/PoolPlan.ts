@@ -1,5 +1,5 @@
 /**
- * A seeded plan of runs through a pool: which run asks for what, and what happens to the pool at that moment. Data only.
+ * A seeded plan of runs through a pool: which run asks for what, and what happens to the pool then. Data only.
  *
  * The same seed makes the same plan. How it coincides with the starts of sandboxes differs each time.
  */

@@ -1,10 +1,10 @@
 /**
- * Runs through a pool, four at once, while waiting sandboxes are killed, the image of all of them is replaced, and other
- * runs start cold or are refused. Counts the runs that were right, and finds what is left of them.
+ * Runs through a pool, four at once, while waiting sandboxes are killed, the image of all of them is replaced, and
+ * other runs start cold or are refused. Counts the runs that were right, and finds what is left of them.
  *
- * A run is right if it printed its own number, found an empty workspace, ended with its own exit code, and was served by
- * an image that had the name at some moment of the run. A refused run is right if its error is the expected one. A run
- * whose sandbox was killed as it got it may fail.
+ * A run is right if it printed its own number, found an empty workspace, ended with its own exit code, and was served
+ * by an image that had the name at some moment of the run. A refused run is right if its error is the expected one. A
+ * run whose sandbox was killed as it got it may fail.
  */
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
@@ -158,8 +158,8 @@ const specOf = (
   { exitCode, index, kind }: PoolPlan.PlannedRun,
   { directory, image }: { readonly directory: string; readonly image: string }
 ): SandboxSpecInput => {
-  const line = `echo $IMAGE_NUMBER; uname -n; ls -A /workspace | wc -l; echo ${index} > f; echo ${index}; exit ${exitCode}`
-  const spec: SandboxSpecInput = { image, argv: ["sh", "-c", line] }
+  const steps = ["echo $IMAGE_NUMBER", "uname -n", "ls -A /workspace | wc -l", `echo ${index} | tee f`]
+  const spec: SandboxSpecInput = { image, argv: ["sh", "-c", [...steps, `exit ${exitCode}`].join("; ")] }
   switch (kind) {
     case "waiting":
       return spec

@@ -9,8 +9,8 @@ import * as WaitingEntry from "./WaitingEntry.ts"
 const roundSeconds = 5
 
 /**
- * Starts and removes sandboxes as the policy says, one at a time, until the scope closes. Each step waits for a moment in
- * which no run is being started in a sandbox of the pool.
+ * Starts and removes sandboxes as the policy says, one at a time, until the scope closes. Each step waits for a moment
+ * in which no run is being started in a sandbox of the pool.
  */
 export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
   Effect.gen(function* () {

@@ -13,7 +13,6 @@ import type {
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
-import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
@@ -24,17 +23,10 @@ import * as ConfirmedExit from "./ConfirmedExit.ts"
 import * as ContainerEnvironment from "./ContainerEnvironment.ts"
 import * as ContainerFiles from "./ContainerFiles.ts"
 import * as Deadline from "./Deadline.ts"
+import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
 import * as KernelFacts from "./KernelFacts.ts"
-import {
-  engineMismatches,
-  type Expectation,
-  expectationOf,
-  hostMismatches,
-  limitMismatches,
-  parseReport,
-  parseStatus
-} from "./PostureReport.ts"
+import { hostMismatches, limitMismatches, parseReport, parseStatus } from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
 
 /** Services that all containers of a runtime share. */
@@ -72,18 +64,11 @@ export const open = Effect.fnUntraced(function* (
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
   let stopRequested = false
+  const configuration = EngineConfiguration.make({ isWaiting })
   // Made before a run waits for it.
   const spareToken = isWaiting ? randomBytes(16).toString("hex") : ""
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
-  const supervisor =
-    supervised === true
-      ? yield* Supervisor.make({
-          output: attached.output,
-          write: attached.write,
-          // The supervisor exits when its stdin closes, and the container with it.
-          hangUp: Effect.sync(() => socket.destroy())
-        })
-      : undefined
+  const supervisor = supervised === true ? yield* superviseOver(attached, socket) : undefined
 
   /** Samples the container. Not while it waits, so that it costs no processor. */
   const follow = Effect.suspend(() => (kernel === undefined ? Effect.void : kernelFacts.follow(kernel)))
@@ -109,8 +94,8 @@ export const open = Effect.fnUntraced(function* (
       Effect.forkScoped
     )
     if (!held) return undefined
-    const configured = configurationOf(inspected, expectationOf(asked.hostConfig))
-    return yield* posture(configured, asked, yield* attached.report)
+    const configured = configuration.of(inspected, asked.hostConfig)
+    return yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, yield* attached.report)
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
   /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
@@ -138,28 +123,14 @@ export const open = Effect.fnUntraced(function* (
       yield* requireUntroubled(troubled)
       const token = kernel?.isComplete === true && supervisor === undefined ? spareToken : ""
       if (token !== "") yield* hearExit
-      let expected: Expectation | undefined
-      const [report, configured] = yield* Effect.all(
-        [
-          attached.claim(Binding.encode(run.spec, token), token),
-          Effect.map(onEngine, (inspected) =>
-            configurationOf(inspected, expected ?? expectationOf(run.hostConfig))
-          ),
-          // While the sandbox and the engine work.
-          Effect.map(Effect.yieldNow, () => (expected = expectationOf(run.hostConfig)))
-        ],
-        { concurrency: 3 }
-      )
+      const claiming = attached.claim(Binding.encode(run.spec, token), token)
+      const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
+      const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
       kernel?.sample()
       yield* requireUntroubled(troubled)
-      const seen = yield* posture(configured, asked, report)
-      const { inspected } = configured
-      yield* noneOf(
-        inspected === undefined
-          ? []
-          : limitMismatches(run.hostConfig, KernelFacts.limits(inspected.State.Pid, id))
-      )
+      const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
+      yield* noneOf(limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
       return seen
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
 
@@ -199,6 +170,12 @@ export const open = Effect.fnUntraced(function* (
   const troubled = () => troubleOf(told, kernel?.facts())
   return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
 })
+
+/** Gives commands to a supervisor, which exits when its stdin closes, and the container with it. */
+const superviseOver = (
+  { output, write }: Effect.Success<ReturnType<typeof AttachedContainer.make>>,
+  socket: Effect.Success<ReturnType<Engine["api"]["attach"]>>
+) => Supervisor.make({ output, write, hangUp: Effect.sync(() => socket.destroy()) })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
 const troubleOf = (
@@ -267,34 +244,20 @@ const paused = <A, E>(api: Engine["api"], id: string, effect: Effect.Effect<A, E
   )
 }
 
-/** What the engine says about a container, and how that differs from what was asked for. */
-interface Configured {
-  readonly inspected: DockerApi.Inspected | undefined
-  readonly mismatches: ReadonlyArray<string>
-}
-
-const configurationOf = (inspected: DockerApi.Inspected | undefined, expected: Expectation): Configured => ({
-  inspected,
-  mismatches:
-    inspected === undefined
-      ? ["the engine does not know the container"]
-      : engineMismatches(expected, inspected.HostConfig)
-})
-
 /** Checks the configuration that the engine reports: the only witness for a container that is not an agent's. */
 const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
 ): Effect.Effect<void, PostureMismatch> =>
-  noneOf(configurationOf(inspected, expectationOf(hostConfig)).mismatches)
+  noneOf(EngineConfiguration.make({ isWaiting: false }).of(inspected, hostConfig).mismatches)
 
 const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
   mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
 
 /** Combines the reports of all witnesses, or fails with the mismatches. */
 const posture = (
-  { inspected, mismatches }: Configured,
-  { spec }: Asked,
+  { inspected, mismatches }: EngineConfiguration.Compared,
+  { bootId, spec }: Pick<Asked, "spec"> & { readonly bootId: string },
   report: string
 ): Effect.Effect<Posture, PostureMismatch> => {
   const seen = parseReport(report)
@@ -309,7 +272,7 @@ const posture = (
       ? []
       : [
           ...hostMismatches(parseStatus(process.status)),
-          ...hostExchanged(spec.mounts, KernelFile.bootId(), (target) => process.identities.get(target))
+          ...hostExchanged(spec.mounts, bootId, (target) => process.identities.get(target))
         ])
   ]
   const witnesses = process === undefined ? (["engine"] as const) : (["engine", "host"] as const)

@@ -33,6 +33,8 @@ export interface KernelWatch {
   /** Takes a sample now. The last chance is between the last output and the removal of the control group. */
   readonly sample: () => void
   readonly facts: () => KernelFacts
+  /** Reads the limits in force. */
+  readonly limits: () => KernelLimits
 }
 
 /** Opens a file once, and returns a function that reads it from the beginning on each call. */
@@ -113,24 +115,12 @@ const filesIn = (memory: string, [peak, events]: readonly [string, string], pids
   pids: `/sys/fs/cgroup${pids}/pids.current`
 })
 
-/** Limits in force for a container, as the kernel states them: Infinity without one, absent if this host cannot read it. */
+/** Limits in force for a container: Infinity without one, absent if this host cannot read it. */
 export interface KernelLimits {
   readonly memoryBytes?: number | undefined
   readonly processes?: number | undefined
   /** Microseconds of processor time in each period of 100 ms. */
   readonly cpuQuotaMicros?: number | undefined
-}
-
-/** Reads the limits of a container from its control groups. */
-export const limits = (processId: number, containerId: string): KernelLimits => {
-  const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
-  if (cgroup?.includes(containerId) !== true) return {}
-  const files = limitFiles(cgroup)
-  return {
-    memoryBytes: limitOf(KernelFile.read(files.memory)),
-    processes: limitOf(KernelFile.read(files.pids)),
-    cpuQuotaMicros: limitOf(KernelFile.read(files.cpu))
-  }
 }
 
 const limitOf = (text: string | undefined): number | undefined =>
@@ -190,7 +180,7 @@ export const make = Effect.gen(function* () {
     const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
     const files = cgroupFiles(cgroup)
-    return files === undefined ? undefined : yield* watchOne(files)
+    return files === undefined ? undefined : yield* watchOne(files, limitFiles(cgroup))
   })
   /** Reads the counters of a container again and again, until the scope closes. */
   const follow = ({ sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
@@ -201,18 +191,21 @@ export const make = Effect.gen(function* () {
       }),
       () => Effect.sync(() => samplers.delete(sample))
     )
-  return { open, follow }
+  return { open, follow, bootId: KernelFile.bootId() }
 })
 
 const most = (before: number | undefined, now: number | undefined) =>
   now === undefined ? before : Math.max(before ?? 0, now)
 
-const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
+const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: ReturnType<typeof limitFiles>) {
   const memoryPeak = yield* opened(files.memoryPeak)
   const memoryEvents = yield* opened(files.memoryEvents)
   const pidsPeak = yield* opened(files.pidsPeak)
   const pids = yield* opened(files.pids)
   const pidsEvents = yield* opened(files.pidsEvents)
+  const memoryLimit = yield* opened(limitsOf.memory)
+  const pidsLimit = yield* opened(limitsOf.pids)
+  const cpuLimit = yield* opened(limitsOf.cpu)
   let oomKilled = false
   let processesRefused = false
   let memoryBytes: number | undefined
@@ -250,5 +243,10 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
   })
   const isComplete =
     count(memoryEvents(), "oom_kill") !== undefined && count(pidsEvents(), "max") !== undefined
-  return { isComplete, sample, facts } satisfies KernelWatch
+  const limits = (): KernelLimits => ({
+    memoryBytes: limitOf(memoryLimit()),
+    processes: limitOf(pidsLimit()),
+    cpuQuotaMicros: limitOf(cpuLimit())
+  })
+  return { isComplete, sample, facts, limits } satisfies KernelWatch
 })

@@ -125,20 +125,14 @@ export const parseReport = (text: string): Posture | undefined => {
   }
 }
 
-/** A configuration in the form in which it is compared. */
-export type Expectation = Readonly<Record<string, string>>
-
-/** Prepares a requested configuration for {@link engineMismatches}. */
-export const expectationOf = (asked: HostConfig): Expectation => normalize({ ...asked })
-
 /** Lists the differences between the engine's configuration of a container and the requested one, a sentence each. */
 export const engineMismatches = (
-  expected: Expectation,
+  asked: HostConfig,
   used: Readonly<Record<string, unknown>>
 ): ReadonlyArray<string> => {
   const normalized = normalize(used)
   return [
-    ...Object.entries(expected).flatMap(([name, want]) =>
+    ...Object.entries(normalize({ ...asked })).flatMap(([name, want]) =>
       want === normalized[name]
         ? []
         : [`the engine uses ${name} ${abbreviated(normalized[name]!)}, not ${abbreviated(want)}`]

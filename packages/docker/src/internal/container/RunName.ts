@@ -10,8 +10,8 @@ import { Effect, Schedule } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
 
 /**
- * Time for the program of a run before the engine renames its container. Its first output took 3 ms longer while the engine
- * did that.
+ * Time for the program of a run before the engine renames its container. Its first output took 3 ms longer while the
+ * engine did that.
  */
 export const aloneMillis = 30
 

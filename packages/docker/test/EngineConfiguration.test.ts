@@ -1,0 +1,40 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { Inspected } from "../src/DockerApi.ts"
+import * as EngineConfiguration from "../src/internal/container/EngineConfiguration.ts"
+import * as Hardening from "../src/internal/container/Hardening.ts"
+import * as ContainerSpecs from "./ContainerSpecs.ts"
+
+const asked = Hardening.hostConfig(ContainerSpecs.written)
+
+const inspected = (more: Readonly<Record<string, unknown>> = {}): Inspected => ({
+  Id: "a",
+  Name: "/a",
+  Image: "sha256:one",
+  HostConfig: { ...asked, MaskedPaths: ["/proc/kcore"], ReadonlyPaths: ["/proc/sys"], ...more },
+  Config: { Labels: {}, User: "1000:1000" },
+  State: { Status: "running", Running: true, OOMKilled: false, Pid: 7, ExitCode: 0 }
+})
+
+describe("EngineConfiguration", () => {
+  it("finds a difference, also after the same container was found equal", () => {
+    const others = [
+      { used: { Privileged: true }, wanted: asked },
+      { used: { ExtraHosts: ["a:127.0.0.1"] }, wanted: asked },
+      { used: {}, wanted: { ...asked, PidsLimit: 7 } }
+    ]
+    for (const isWaiting of [true, false])
+      for (const { used, wanted } of others) {
+        const { of } = EngineConfiguration.make({ isWaiting })
+        assert.deepStrictEqual(of(inspected(), asked).mismatches, [])
+        assert.lengthOf(of(inspected(used), wanted).mismatches, 1)
+        assert.deepStrictEqual(of(inspected(), asked).mismatches, [])
+        assert.deepStrictEqual(of(inspected(), asked).mismatches, [])
+      }
+  })
+
+  it("finds a container that the engine does not know", () => {
+    assert.deepStrictEqual(EngineConfiguration.make({ isWaiting: true }).of(undefined, asked).mismatches, [
+      "the engine does not know the container"
+    ])
+  })
+})
