@@ -60,29 +60,80 @@ const bound = Effect.fnUntraced(function* (line: string) {
   return container
 })
 
-layer(RunHarness.layer(), { excludeTestServices: true })("a sandbox that waited, on Docker", (it) => {
-  it.effect("has only its first process left when the exit of its run is known", () =>
+/** Runs a shell line in a sandbox that is started for it. */
+const cold = (line: string) => Effect.flatMap(RunId.generate, (runId) => begun(runId, line))
+
+const starts = { bound, cold }
+
+layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, on Docker", (it) => {
+  it.effect.each(["bound", "cold"] as const)(
+    "leaves only the first process when the exit is known (%s)",
+    (start) =>
+      Effect.gen(function* () {
+        const container = yield* starts[start](
+          "setsid sh -c 'while :; do echo .; done' & (trap '' TERM HUP; sleep 60) & echo done; exit 5"
+        )
+        const output = yield* Stream.runCollect(container.output)
+        const { exitCode, isEmpty } = yield* container.exit
+        assert.deepStrictEqual([exitCode, isEmpty], [5, true])
+        assert.include(Buffer.concat(output.map(({ bytes }) => bytes)).toString(), "done\n")
+        const [, ...processes] = (yield* docker("top", container.id, "-eo", "pid,args")).trim().split("\n")
+        assert.strictEqual(processes.length, 1, processes.join("\n"))
+        assert.include(processes[0], "cogni-init")
+      })
+  )
+
+  it.effect.each(["bound", "cold"] as const)(
+    "is reported by the engine after a signal from outside (%s)",
+    (start) =>
+      Effect.gen(function* () {
+        const container = yield* starts[start]("sleep 60")
+        yield* docker("kill", "--signal=TERM", container.id)
+        const error = yield* Effect.flip(container.exit)
+        assert.strictEqual(error._tag, "ContainerFailed")
+        assert.include(error.message, "killed by another program")
+      })
+  )
+
+  it.effect("is reported by the engine if another user's process cannot be ended from inside", () =>
     Effect.gen(function* () {
-      const container = yield* bound(
-        "setsid sh -c 'while :; do echo .; done' & (trap '' TERM HUP; sleep 60) & echo done; exit 5"
-      )
-      const output = yield* Stream.runCollect(container.output)
+      const container = yield* cold("until [ -e /tmp/go ]; do sleep 0.02; done; exit 6")
+      yield* docker("exec", "--detach", "--user=0", container.id, "sh", "-c", "touch /tmp/go; sleep 600")
       const { exitCode, isEmpty } = yield* container.exit
-      assert.deepStrictEqual([exitCode, isEmpty], [5, true])
-      assert.include(Buffer.concat(output.map(({ bytes }) => bytes)).toString(), "done\n")
-      const [, ...processes] = (yield* docker("top", container.id, "-eo", "pid,args")).trim().split("\n")
-      assert.strictEqual(processes.length, 1, processes.join("\n"))
-      assert.include(processes[0], "cogni-init")
+      assert.deepStrictEqual([exitCode, isEmpty], [6, undefined])
+      assert.strictEqual(
+        (yield* docker("inspect", "--format={{.State.Running}}", container.id)).trim(),
+        "false"
+      )
     })
   )
 
-  it.effect("leaves it to the engine to report a program that a signal from outside ended", () =>
+  it.effect("lets no run wait for the removal of its container, and lets the runtime wait for it", () =>
     Effect.gen(function* () {
-      const container = yield* bound("sleep 60")
-      yield* docker("kill", "--signal=TERM", container.id)
-      const error = yield* Effect.flip(container.exit)
-      assert.strictEqual(error._tag, "ContainerFailed")
-      assert.include(error.message, "killed by another program")
+      const runId = yield* RunId.generate
+      const api = yield* DockerApi.DockerApi
+      let removed = 0
+      const slow = DockerApi.DockerApi.of({
+        ...api,
+        remove: (id) =>
+          Effect.andThen(
+            Effect.sleep("2 seconds"),
+            Effect.andThen(
+              api.remove(id),
+              Effect.sync(() => removed++)
+            )
+          )
+      })
+      const runtime = Layer.provide(
+        DockerContainerRuntime.layerApi(),
+        Layer.succeed(DockerApi.DockerApi, slow)
+      )
+      yield* Effect.gen(function* () {
+        yield* Effect.scoped(Effect.flatMap(begun(runId, "exit 0"), ({ exit }) => exit))
+        assert.strictEqual(removed, 0, "the run has waited")
+      }).pipe(Effect.provide(runtime))
+      assert.strictEqual(removed, 1)
+      assert.isUndefined(yield* api.inspect(`cogni-${runId}-agent`))
     })
   )
 })

@@ -69,7 +69,10 @@ export interface ContainerExit {
   readonly processesRefused: boolean
   /** It ended itself at its deadline, because the host did not end it in time. */
   readonly deadlinePassed?: boolean | undefined
-  /** No process of it is left but its first, which only waits for the host. So it may be removed after its run. */
+  /**
+   * No process of it is left but its first, which only waits for the host. So it may be removed after its run. Nothing
+   * works in its mounts any more.
+   */
   readonly isEmpty?: boolean | undefined
   readonly peak: Peak
 }
@@ -155,7 +158,10 @@ type WaitingContainer = {
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
-    /** Create a container without starting it. Closing the scope removes it, whatever its state. */
+    /**
+     * Create a container without starting it. Closing the scope removes it, whatever its state. If its exit has said that
+     * it is empty, this may go on in the background, and the end of the runtime waits for it.
+     */
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
     /**
      * Start a sandbox that waits for a run. Closing the scope removes it, whether or not a run has got it. Absent: this
@@ -170,7 +176,10 @@ export class ContainerRuntime extends Context.Service<
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
     /** Whether a directory of this host, with the sockets in it, can be mounted into a container. */
     readonly sharesHost: Effect.Effect<boolean, ContainerError>
-    /** Names of the containers, volumes and networks that still carry a run's label. */
+    /**
+     * Names of the containers, volumes and networks that still carry a run's label. Waits for those that are being
+     * removed in the background.
+     */
     readonly leftovers: (runId: RunId) => Effect.Effect<ReadonlyArray<string>, ContainerError>
   }
 >()("@cogni/sandbox-core/ContainerRuntime") {}

@@ -33,6 +33,7 @@ import * as ImagePull from "./ImagePull.ts"
 import * as Deadline from "./internal/container/Deadline.ts"
 import * as EngineContainer from "./internal/container/EngineContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
+import * as Removals from "./internal/container/Removals.ts"
 import * as WaitingSandbox from "./internal/container/WaitingSandbox.ts"
 
 /**
@@ -61,6 +62,7 @@ const make: (
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
+    const removals = yield* Removals.make
     const owner = HostOwner.self()
     /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
     const bound = new Map<RunId, { readonly id: string; isStarted: boolean }>()
@@ -88,15 +90,19 @@ const make: (
         Effect.ignore
       )
 
-    /** Creates a container, which the scope removes under whatever name it has by then. */
+    /**
+     * Creates a container, which the scope removes under whatever name it has by then. If `isEmpty` says so then, no run
+     * waits for that.
+     */
     const create = (
       { image, role, runId, user }: ContainerSpec,
       options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
         readonly hostConfig: Hardening.HostConfig
         readonly expirySecondsMax: number
+        readonly isEmpty?: (() => boolean) | undefined
       }
     ) => {
-      const { expirySecondsMax, ...program } = options
+      const { expirySecondsMax, isEmpty, ...program } = options
       const name = nameOf(runId, role)
       return Effect.acquireRelease(
         api
@@ -112,7 +118,11 @@ const make: (
               error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void
             )
           ),
-        (id) => removePatiently(api.remove(id))
+        (id) =>
+          Effect.suspend(() => {
+            const removal = removePatiently(api.remove(id))
+            return isEmpty?.() === true ? removals.start(runId, removal) : removal
+          })
       )
     }
 
@@ -124,14 +134,16 @@ const make: (
       yield* requireInternal(api, spec)
       yield* ensureImage(spec.image)
       const hostConfig = Hardening.hostConfig(spec)
+      let opened: Effect.Success<ReturnType<typeof EngineContainer.open>> | undefined
       const id = yield* create(spec, {
         hostConfig,
         ...Deadline.program(spec),
         env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
-        expirySecondsMax: spec.limits.runtimeSecondsMax
+        expirySecondsMax: spec.limits.runtimeSecondsMax,
+        isEmpty: () => opened?.isEmpty() === true && usesNothingElse(spec)
       })
-      const { container } = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: false })
-      return container
+      opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: false })
+      return opened.container
     })
 
     const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
@@ -180,7 +192,7 @@ const make: (
       ),
       // The label of a sandbox that waited for its run is not the run's, but its name is, soon after its start.
       leftovers: (runId) =>
-        Effect.map(api.labelled(ResourceLabels.label.run), (found) =>
+        Effect.map(Effect.andThen(removals.settled(runId), api.labelled(ResourceLabels.label.run)), (found) =>
           found
             .filter(
               ({ id, labels, name }) =>
@@ -217,6 +229,10 @@ export const layer = (
 const reaping: Layer.Layer<never, never, DockerApi.DockerApi> = Layer.effectDiscard(
   Effect.flatMap(DockerReaper.make, ({ reapAtStart }) => reapAtStart)
 )
+
+/** Returns whether a container uses no volume and no network, which cannot be removed while the container exists. */
+const usesNothingElse = ({ mounts, network }: ContainerSpec): boolean =>
+  network.mode === "none" && mounts.every(({ type }) => type === "directory")
 
 /** Retries for 5 seconds, because the engine may be restarting. The reaper removes what still remains then. */
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>

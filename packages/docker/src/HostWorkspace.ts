@@ -19,7 +19,7 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { constants } from "node:fs"
-import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
+import { access, chmod, chown, lstat, mkdir, rmdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
@@ -81,7 +81,12 @@ const make = (options: Options = {}): Workspace["Service"] => {
         if (!memory) await mkdir(join(path, ".cogni"), { mode: 0o755 })
         if (ownUser() === undefined) await chown(path, user.userId, user.groupId)
       }),
-      () => removeTree(path)
+      () =>
+        // Empty now, if the agent left nothing: then no program has to be started for it.
+        Effect.andThen(
+          Effect.promise(() => rmdir(join(path, ".cogni")).catch(() => undefined)),
+          removeTree(path)
+        )
     )
     return { directory: yield* hold(path), isPrivate: true, user }
   })

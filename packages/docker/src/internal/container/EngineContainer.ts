@@ -1,8 +1,10 @@
 /**
  * A created container of the engine as a `Container`: its streams, its start, its checks and its end.
  *
- * The container of a waiting sandbox is checked twice: when it starts, and when it has got its run. If this host reads
- * what the kernel counts, the first process of that container reports the exit. The run does not wait for the engine.
+ * The container of a waiting sandbox is checked twice: when it starts, and when it has got its run.
+ *
+ * If this host reads what the kernel counts, the first process of an agent's container reports the exit when no other
+ * process is left. The run does not wait for the engine, which takes long to notice it.
  */
 import type {
   Container,
@@ -26,7 +28,7 @@ import * as Deadline from "./Deadline.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
 import * as KernelFacts from "./KernelFacts.ts"
-import { hostMismatches, limitMismatches, parseReport, parseStatus } from "./PostureReport.ts"
+import { hostMismatches, limitMismatches, parseReport, parseStatus, takesToken } from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
 
 /** Services that all containers of a runtime share. */
@@ -65,13 +67,37 @@ export const open = Effect.fnUntraced(function* (
   let kernel: KernelFacts.KernelWatch | undefined
   let stopRequested = false
   const configuration = EngineConfiguration.make({ isWaiting })
+  let isEmpty = false
+  /** Sent with `go`. Empty: the engine reports the exit. */
+  let goToken = ""
   // Made before a run waits for it.
-  const spareToken = isWaiting ? randomBytes(16).toString("hex") : ""
+  const spareToken = randomBytes(16).toString("hex")
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
   const supervisor = supervised === true ? yield* superviseOver(attached, socket) : undefined
 
   /** Samples the container. Not while it waits, so that it costs no processor. */
   const follow = Effect.suspend(() => (kernel === undefined ? Effect.void : kernelFacts.follow(kernel)))
+
+  /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
+  const hearExit = attached.told.pipe(
+    Effect.flatMap((exitCode): Effect.Effect<unknown> => {
+      // The engine reports the exit.
+      if (told.killed) return Effect.sync(() => socket.end())
+      isEmpty = true
+      return Deferred.succeed(exited, {
+        ...exitOf({ ExitCode: exitCode, OOMKilled: false }, asked, { told, kernel }),
+        isEmpty
+      })
+    }),
+    Effect.forkScoped
+  )
+
+  /** The token with which the first process reports the exit; empty if only the engine can report it. */
+  const token = Effect.gen(function* () {
+    if (kernel?.isComplete !== true || supervisor !== undefined) return ""
+    yield* hearExit
+    return spareToken
+  })
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -95,22 +121,11 @@ export const open = Effect.fnUntraced(function* (
     )
     if (!held) return undefined
     const configured = configuration.of(inspected, asked.hostConfig)
-    return yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, yield* attached.report)
+    const report = yield* attached.report
+    const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
+    if (!isWaiting && takesToken(report)) goToken = yield* token
+    return seen
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
-
-  /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
-  const hearExit = attached.told.pipe(
-    Effect.flatMap((exitCode): Effect.Effect<unknown> =>
-      told.killed
-        ? // The engine reports the exit.
-          Effect.sync(() => socket.end())
-        : Deferred.succeed(exited, {
-            ...exitOf({ ExitCode: exitCode, OOMKilled: false }, asked, { told, kernel }),
-            isEmpty: true
-          })
-    ),
-    Effect.forkScoped
-  )
 
   /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
   const claim = (
@@ -121,9 +136,8 @@ export const open = Effect.fnUntraced(function* (
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
       kernel?.sample()
       yield* requireUntroubled(troubled)
-      const token = kernel?.isComplete === true && supervisor === undefined ? spareToken : ""
-      if (token !== "") yield* hearExit
-      const claiming = attached.claim(Binding.encode(run.spec, token), token)
+      const word = yield* token
+      const claiming = attached.claim(Binding.encode(run.spec, word), word)
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
@@ -145,7 +159,9 @@ export const open = Effect.fnUntraced(function* (
   const container: Container = {
     id,
     start,
-    proceed: isWaiting ? Effect.andThen(attached.go, Scope.provide(follow, scope)) : attached.go,
+    proceed: Effect.suspend(() =>
+      isWaiting ? Effect.andThen(attached.go(""), Scope.provide(follow, scope)) : attached.go(goToken)
+    ),
     output: attached.output,
     exit: Deferred.await(exited),
     send: attached.write,
@@ -168,7 +184,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
   const troubled = () => troubleOf(told, kernel?.facts())
-  return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
+  return { container, claim, fail, hasEnded: attached.hasEnded, isEmpty: () => isEmpty, troubled }
 })
 
 /** Gives commands to a supervisor, which exits when its stdin closes, and the container with it. */

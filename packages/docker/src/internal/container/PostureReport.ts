@@ -8,9 +8,11 @@ import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import type { HostConfig } from "./Hardening.ts"
 import type { KernelLimits } from "./KernelFacts.ts"
 
-/** First and last line of the report, and the lines that follow it after `go`. */
+/** First and last line of the report, a line in it, and the lines that follow it after `go`. */
 export const lines = {
   begin: "cogni-posture 1",
+  /** The entrypoint accepts a token after `go`. Images of earlier releases do not. */
+  takesToken: "go token",
   end: "cogni-posture end",
   started: "cogni-start",
   failed: "cogni-failed "
@@ -124,6 +126,9 @@ export const parseReport = (text: string): Posture | undefined => {
     confirmedBy: ["sandbox"]
   }
 }
+
+/** Returns whether the entrypoint that wrote a report accepts a token, with which `cogni-init` reports the exit. */
+export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
 
 /** Lists the differences between the engine's configuration of a container and the requested one, a sentence each. */
 export const engineMismatches = (

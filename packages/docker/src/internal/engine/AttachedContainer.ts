@@ -48,9 +48,6 @@ const failed = (detail: string) =>
     remedy: "Check that the image is built FROM the runtime image (README of @cogni/sandbox-images)"
   })
 
-/** The line that ends the hold of a container. */
-const goWord = "go\n"
-
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
@@ -153,9 +150,17 @@ export const make = Effect.fnUntraced(function* (options: {
     }),
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
-     * the container when stdin ends, and that happens when this process dies.
+     * the container when stdin ends, and that happens when this process dies. With a token, the container ends its
+     * output with its exit code.
      */
-    go: Effect.andThen(write(options.socket, goWord), inTime(Deferred.await(started), "start its agent")),
+    go: (token: string) =>
+      Effect.suspend(() => {
+        if (token !== "") mark = EndMark.make(token)
+        return Effect.andThen(
+          write(options.socket, token === "" ? "go\n" : `go ${token}\n`),
+          inTime(Deferred.await(started), "start its agent")
+        )
+      }),
     /** Writes to stdin and leaves it open. Completes when the bytes are sent. */
     write: (bytes: Uint8Array) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
