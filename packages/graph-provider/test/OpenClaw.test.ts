@@ -51,7 +51,7 @@ describe("OpenClaw", () => {
   })
 
   it("knows one model at one address, and disables the features that the host provides", () => {
-    const { agents, cron, gateway, models, plugins, tools, update } = configurationOf()
+    const { agents, cron, gateway, models, plugins, session, tools, update } = configurationOf()
     assert.strictEqual(models.mode, "replace")
     assert.deepStrictEqual(Object.keys(models.providers), ["cogni"])
     const { baseUrl, models: known } = models.providers.cogni
@@ -65,6 +65,9 @@ describe("OpenClaw", () => {
       [false, false, false, false, false]
     )
     assert.deepStrictEqual(tools.allow, OpenClaw.tools)
+    // Each takes a part of its start.
+    assert.deepStrictEqual(session, { maintenance: { mode: "warn" } })
+    assert.strictEqual(openClaw.env(taskOf())["OPENCLAW_NO_RESPAWN"], "1")
   })
 
   it("applies a personality: its name, its instructions, its denied tools", () => {

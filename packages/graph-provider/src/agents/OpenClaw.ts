@@ -214,6 +214,8 @@ const configuration = (known: Personalities, task: AgentTask) => {
     },
     // Where a run's skills are; see the command line.
     ...(skillsOf(known, task).length === 0 ? {} : { skills: { load: { extraDirs: [skillsDirectory] } } }),
+    // A worker that looks for old sessions takes a second of a run's start, and a run has one session.
+    session: { maintenance: { mode: "warn" } },
     cron: { enabled: false },
     gateway: { controlUi: { enabled: false } },
     memory: { search: { enabled: false } },
@@ -280,7 +282,9 @@ export const make = (known: Personalities, skills: Readonly<Record<string, strin
       OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
       OPENCLAW_STATE_DIR: session?.directory ?? "/home/agent/.openclaw",
       OPENCLAW_LOAD_SHELL_ENV: "0",
-      OPENCLAW_NO_AUTO_UPDATE: "1"
+      OPENCLAW_NO_AUTO_UPDATE: "1",
+      // It would start itself again, only to suppress warnings of Node and to set a certificate authority.
+      OPENCLAW_NO_RESPAWN: "1"
     }),
     // A single tool call needs more than 1 GiB.
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },

@@ -224,12 +224,16 @@ export const openCode: Agent = {
     OPENCODE_DISABLE_DEFAULT_PLUGINS: "1",
     OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
     OPENCODE_DISABLE_MODELS_FETCH: "1",
-    OPENCODE_DISABLE_SHARE: "1"
+    OPENCODE_DISABLE_SHARE: "1",
+    // Without it, opencode reads its built-in list of all providers, for a third of its start.
+    OPENCODE_MODELS_PATH: "/cogni/models.json"
   }),
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
   inputs: (task) => [
     { name: "opencode.json", content: JSON.stringify(configuration(task), undefined, 2) },
-    promptInput(task)
+    promptInput(task),
+    // The only provider is in the configuration.
+    { name: "models.json", content: "{}" }
   ],
   reader: jsonLines({ initial, line, end })
 }
