@@ -1,6 +1,7 @@
 /** Sandbox graphs over real Docker: the provider, a grant that allows everything, and a proxy. */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
+import type * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
@@ -24,6 +25,8 @@ export interface GraphHarnessOptions extends Omit<
 > {
   /** Agents in addition to the built-in ones. */
   readonly agents?: ReadonlyArray<Agent> | undefined
+  /** Sandboxes that wait for runs. Default: none. */
+  readonly pool?: SandboxPool.PoolOptions | undefined
   /** Default: none. */
   readonly observe?: Parameters<typeof GraphObserver.layer>[0] | undefined
 }
@@ -44,7 +47,7 @@ export const layer = <E, R, A = never, E2 = never, R2 = never>(
     ),
     Layer.provideMerge(Layer.merge(GrantStore.layerMemory, repositories)),
     Layer.provide(AgentRegistry.layer([...AgentRegistry.builtIn, ...(options.agents ?? [])])),
-    Layer.provideMerge(RunHarness.layer(proxy))
+    Layer.provideMerge(RunHarness.layer(proxy, options.pool))
   )
 
 /** Issues a grant for every sandbox graph. */
