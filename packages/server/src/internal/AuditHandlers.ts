@@ -144,7 +144,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
       const reading = yield* read(record, ({ line }) => {
         if (line !== undefined) calls.add(line)
       })
-      return reading === undefined || typeof reading.found === "string" ? undefined : calls
+      return reading?.found === "read" ? calls : undefined
     }),
 
     verify: Effect.fn("SandboxServer.verifyAudit")(function* (id: string) {
