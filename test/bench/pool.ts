@@ -1,5 +1,6 @@
 /**
- * `./dev bench pool`: runs in sandboxes that waited for them, next to cold runs and to plain Docker.
+ * `./dev bench pool`: runs in sandboxes that waited for them, next to cold runs, with and without a network that was
+ * ready, and to plain Docker.
  *
  *     --samples N     samples of each row, at least 20 (default 40)
  *     --runs N        runs through the pool under kills, refusals and changes of the image (default 1000)
@@ -10,6 +11,7 @@
  * Exits with 1 if a bar is missed.
  */
 import { NodeRuntime } from "@effect/platform-node"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
@@ -58,6 +60,8 @@ const names = {
   cli: "docker run --rm, by the CLI",
   cold: "sealed run, cold",
   coldModel: "sealed run with a model, cold",
+  joined: "sealed run, cold, in a ready network",
+  joinedModel: "sealed run with a model, cold, in a ready network",
   pooled: "sealed run from the pool",
   pooledModel: "sealed run with a model, from the pool",
   claim: "claim of a sandbox until the first byte of its program"
@@ -97,6 +101,35 @@ const warm = (input: SandboxSpec.SandboxSpecInput) =>
     const { hits } = yield* pool.report
     const millis = yield* millisOf(run(input))
     if ((yield* pool.report).hits !== hits + 1) return yield* Effect.die(new Error("the run started cold"))
+    return millis
+  })
+
+/** Waits until networks are ready for cold runs. */
+const networksReady = Effect.fnUntraced(function* (count: number) {
+  const pool = yield* SandboxPool.SandboxPool
+  while (((yield* pool.report).networks?.ready ?? 0) < count) yield* Effect.sleep("5 millis")
+  yield* Effect.sleep("50 millis")
+})
+
+/** Measures a cold run in a network that was ready. */
+const joined = (input: SandboxSpec.SandboxSpecInput) =>
+  Effect.gen(function* () {
+    yield* networksReady(1)
+    const pool = yield* SandboxPool.SandboxPool
+    const before = (yield* pool.report).networks?.hits ?? 0
+    const millis = yield* coldMillis(input)
+    if ((yield* pool.report).networks?.hits !== before + 1)
+      return yield* Effect.die(new Error("no network was ready"))
+    return millis
+  })
+
+/** Measures a cold run. The next measurement waits until its container is removed. */
+const coldMillis = (input: SandboxSpec.SandboxSpecInput) =>
+  Effect.gen(function* () {
+    const runtime = yield* ContainerRuntime
+    const runId = yield* RunId.generate
+    const millis = yield* millisOf(run({ ...input, runId }))
+    yield* runtime.leftovers(runId)
     return millis
   })
 
@@ -148,10 +181,11 @@ const claim = Effect.gen(function* () {
 /** Runs per second of a burst, at the median of some bursts. */
 const burst = Effect.fnUntraced(function* <R>(
   one: Effect.Effect<unknown, unknown, R>,
-  prepared: Effect.Effect<void>
+  prepared: Effect.Effect<void>,
+  rounds = bursts
 ) {
   const seconds: Array<number> = []
-  for (let round = 0; round < bursts; round++) {
+  for (let round = 0; round < rounds; round++) {
     yield* prepared
     const all = Effect.all(
       Array.from({ length: atOnce }, () => one),
@@ -166,7 +200,10 @@ const burst = Effect.fnUntraced(function* <R>(
   return Math.round((atOnce / median) * 10) / 10
 })
 
-/** Runs per second in a burst: of the bare engine, of cold runs, and of runs from a pool that is full. */
+/**
+ * Runs per second in a burst: of the bare engine, of cold runs without and with networks that are ready, and of runs
+ * from a pool that is full.
+ */
 const measuredBursts = Effect.fnUntraced(function* (
   cold: Effect.Effect<unknown, unknown>,
   directory: string,
@@ -177,13 +214,21 @@ const measuredBursts = Effect.fnUntraced(function* (
     Effect.promise(() => bareApi()),
     Effect.void
   )
-  const coldRuns = yield* burst(cold, Effect.void)
-  const full = yield* Layer.build(layerOf(directory, url, atOnce))
+  // Removals of the burst before must not be measured with the next.
+  const coldRuns = yield* burst(cold, Effect.sleep("3 seconds"))
+  const networks = yield* Layer.build(layerOf(directory, url, { networks: atOnce }))
+  // The first burst only shows the demand.
+  yield* burst(Effect.provide(run(spec("x")), networks), Effect.void, 1)
+  const joinedRuns = yield* burst(
+    Effect.provide(run(spec("x")), networks),
+    Effect.provide(Effect.andThen(networksReady(atOnce), Effect.sleep("3 seconds")), networks)
+  )
+  const full = yield* Layer.build(layerOf(directory, url, { sandboxes: atOnce }))
   const pooled = yield* burst(
     Effect.provide(run(spec("x")), full),
     Effect.provide(Effect.andThen(ready(atOnce), idle), full)
   )
-  return { bare, cold: coldRuns, pooled }
+  return { bare, cold: coldRuns, joined: joinedRuns, pooled }
 })
 
 /** Waits until nothing of earlier runs is being removed. */
@@ -214,12 +259,20 @@ const underTrouble = Effect.fnUntraced(function* (parent: string) {
 /** Sandboxes that wait in the measurements of one run at a time. */
 const keptCount = 2
 
-const layerOf = (directory: string, url: string, count: number) =>
+const layerOf = (
+  directory: string,
+  url: string,
+  { networks = 0, sandboxes: count = 0 }: { readonly networks?: number; readonly sandboxes?: number }
+) =>
   SandboxRunner.layer.pipe(
     Layer.provideMerge(
-      count === 0
+      count + networks === 0
         ? Layer.empty
-        : HostSandboxPool.layer({ keep: [{ image, count }], limits: { sandboxesMax: Math.max(8, count) } })
+        : HostSandboxPool.layer({
+            keep: [{ image, count }],
+            limits: { sandboxesMax: count === 0 ? 0 : Math.max(8, count) },
+            networksMax: networks
+          })
     ),
     Layer.provideMerge(
       GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" }).pipe(
@@ -243,24 +296,33 @@ const main = Effect.gen(function* () {
   )
   const { url } = yield* Upstreams.onHost
   const waiting = yield* Scope.make()
-  const pooled = yield* Scope.provide(Layer.build(layerOf(directory, url, keptCount)), waiting)
-  const cold = yield* Layer.build(layerOf(directory, url, 0))
+  const pooled = yield* Scope.provide(Layer.build(layerOf(directory, url, { sandboxes: keptCount })), waiting)
+  const cold = yield* Layer.build(layerOf(directory, url, {}))
+  const networks = yield* Layer.build(layerOf(directory, url, { networks: keptCount }))
   const cli = Contenders.cli(image)
   const rows = new Map<string, Effect.Effect<number, unknown>>([
     [names.cli, millisOf(Effect.promise(cli))],
-    [names.cold, Effect.provide(millisOf(run(spec("x"))), cold)],
-    [names.coldModel, Effect.provide(millisOf(run(withModel)), cold)],
+    [names.cold, Effect.provide(coldMillis(spec("x")), cold)],
+    [names.coldModel, Effect.provide(coldMillis(withModel), cold)],
+    [names.joined, Effect.provide(joined(spec("x")), networks)],
+    [names.joinedModel, Effect.provide(joined(withModel), networks)],
     [names.pooled, Effect.provide(warm(spec("x")), pooled)],
     [names.pooledModel, Effect.provide(warm(withModel), pooled)],
     [names.claim, Effect.provide(claim, pooled)]
   ])
   const load = loadavg()[0]!
+  // They only show the demand.
+  yield* Effect.provide(
+    Effect.all([run(spec("x")), run(spec("x"))], { concurrency: keptCount, discard: true }),
+    networks
+  )
   const measured = new Map<string, Array<number>>([...rows.keys()].map((name) => [name, []]))
   say(`one at a time: ${samples} rounds of ${rows.size}`)
   for (let round = -warmUps; round < samples; round++) {
     for (const [name, measure] of Samples.rotate([...rows], round + warmUps)) {
       // A refill or a removal that is under way must not be measured with the others.
       yield* Effect.provide(Effect.andThen(ready(keptCount), idle), pooled)
+      yield* Effect.provide(networksReady(keptCount), networks)
       const millis = yield* measure
       if (round >= 0) measured.get(name)!.push(millis)
     }
@@ -319,6 +381,7 @@ const publish = (
     { name: `${names.pooledModel} / docker run, p50`, value: ratio(names.pooledModel), atMost: 0.15 },
     { name: `${names.pooled} / docker run, p50`, value: ratio(names.pooled) },
     { name: `${names.cold} / docker run, p50`, value: ratio(names.cold) },
+    { name: `${names.joined} / docker run, p50`, value: ratio(names.joined), atMost: 0.65 },
     {
       name: `runs/s of ${atOnce} at once, from the pool / bare engine`,
       value: Math.round((burstRates.pooled / burstRates.bare) * 100) / 100,
@@ -327,6 +390,11 @@ const publish = (
     {
       name: `runs/s of ${atOnce} at once, cold / bare engine`,
       value: Math.round((burstRates.cold / burstRates.bare) * 100) / 100
+    },
+    {
+      name: `runs/s of ${atOnce} at once, cold, in ready networks / bare engine`,
+      value: Math.round((burstRates.joined / burstRates.bare) * 100) / 100,
+      atLeast: 1.8
     },
     {
       name: `right of ${trial.runs} runs under kills, refusals and image changes, %`,
@@ -341,7 +409,7 @@ const publish = (
     name: "pool",
     title: "Runs from the pool",
     text: [
-      "Milliseconds from the call until the result. A cold run and plain Docker have removed their container by then. A run from the pool has ended all of its processes, and its empty sandbox is removed in the background; the next measurement waits for that. All rows are measured in turns.",
+      "Milliseconds from the call until the result. Plain Docker has removed its container by then. Our runs have ended all of their processes, and their empty sandbox is removed in the background; the next measurement waits for that. All rows are measured in turns.",
       Report.table(
         ["one at a time", "n", "min", "p50", "p95", "p99"],
         rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])
@@ -358,6 +426,7 @@ const publish = (
         [
           ["bare Engine API", burstRates.bare],
           [names.cold, burstRates.cold],
+          [names.joined, burstRates.joined],
           [names.pooled, burstRates.pooled]
         ]
       ),

@@ -98,13 +98,27 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, o
   it.effect("is reported by the engine if another user's process cannot be ended from inside", () =>
     Effect.gen(function* () {
       const container = yield* cold("until [ -e /tmp/go ]; do sleep 0.02; done; exit 6")
-      yield* docker("exec", "--detach", "--user=0", container.id, "sh", "-c", "touch /tmp/go; sleep 600")
+      // Their parent ends, so one of them becomes a child of the first process.
+      const line = "(sleep 600 &); touch /tmp/go; sleep 600"
+      yield* docker("exec", "--detach", "--user=0", container.id, "sh", "-c", line)
       const { exitCode, isEmpty } = yield* container.exit
       assert.deepStrictEqual([exitCode, isEmpty], [6, undefined])
       assert.strictEqual(
         (yield* docker("inspect", "--format={{.State.Running}}", container.id)).trim(),
         "false"
       )
+    })
+  )
+
+  it.effect("frees its run ID for the next container", () =>
+    Effect.gen(function* () {
+      const runId = yield* RunId.generate
+      for (const exitCode of [0, 7]) {
+        const exit = yield* Effect.scoped(
+          Effect.flatMap(begun(runId, `exit ${exitCode}`), ({ exit }) => exit)
+        )
+        assert.deepStrictEqual([exit.exitCode, exit.isEmpty], [exitCode, true])
+      }
     })
   )
 

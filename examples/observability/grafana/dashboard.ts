@@ -116,6 +116,12 @@ const pool = [
   ]),
   series("Age of waiting sandboxes", "When a run gets them.", "s", [
     [quantile(0.5, "sandbox_pool_age_seconds"), "p50"]
+  ]),
+  series("Cold runs that asked for a ready network", "By result, per second.", "reqps", [
+    [rate("sandbox_network_claims_total", "result"), "{{result}}"]
+  ]),
+  series("Ready networks", "Networks that are ready for a cold run.", "short", [
+    [`sum(${of("sandbox_networks_ready")})`, "ready"]
   ])
 ]
 

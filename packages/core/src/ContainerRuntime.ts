@@ -9,6 +9,7 @@ import { Context, type Duration, type Effect, type Scope, type Stream } from "ef
 import type { Files } from "./Executor.ts"
 import type { CommandExit, SignalName } from "./ExecutorValues.ts"
 import type { Command } from "./ExecutorCommand.ts"
+import type { PoolLimits } from "./PoolPolicy.ts"
 import type { Posture, User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
 import type { OutputChunk } from "./RunResult.ts"
@@ -155,12 +156,30 @@ type WaitingContainer = {
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
 }
 
+/** How many network namespaces are ready: the policy of waiting sandboxes decides it. */
+export interface NetworkOptions {
+  readonly limits: PoolLimits
+  readonly networksMax: number
+  readonly memoryAvailableBytes: Effect.Effect<number | undefined>
+}
+
+/** Network namespaces so far. */
+export interface NetworkReport {
+  readonly ready: number
+  /** Containers that got one. */
+  readonly hits: number
+  /** Containers for which none was ready. */
+  readonly misses: number
+  /** Why the last one could not be made ready, unless a later one was. */
+  readonly failure?: string | undefined
+}
+
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
     /**
-     * Create a container without starting it. Closing the scope removes it, whatever its state. If its exit has said that
-     * it is empty, this may go on in the background, and the end of the runtime waits for it.
+     * Create a container without starting it. Closing the scope removes it, whatever its state. If its exit has said
+     * that it is empty, this may go on in the background, and the end of the runtime waits for it.
      */
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
     /**
@@ -171,6 +190,13 @@ export class ContainerRuntime extends Context.Service<
       | ((
           spec: WaitingSpec
         ) => Effect.Effect<WaitingContainer, ContainerError | PostureMismatch, Scope.Scope>)
+      | undefined
+    /**
+     * Keep network namespaces ready for the containers of agents that `acquire` creates, until the scope closes. Each
+     * serves one container. Returns a report. Absent: this runtime makes each namespace at the start of its container.
+     */
+    readonly readyNetworks?:
+      | ((options: NetworkOptions) => Effect.Effect<Effect.Effect<NetworkReport>, never, Scope.Scope>)
       | undefined
     /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>

@@ -1,4 +1,5 @@
 /** Report of a pool of waiting sandboxes, and what is wrong with it. Pure. */
+import type { NetworkReport } from "./ContainerRuntime.ts"
 import { type ColdReason, reasonOf } from "./PoolUse.ts"
 
 /** Counts of a pool so far, and its waiting sandboxes. */
@@ -22,6 +23,8 @@ export interface PoolReport {
   readonly discarded: number
   /** Sandboxes of runs that have ended, which are being removed in the background. */
   readonly removing: number
+  /** Network namespaces that are ready for cold runs. Absent: each cold run makes its own. */
+  readonly networks?: NetworkReport | undefined
   /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
   readonly failure?: string | undefined
 }

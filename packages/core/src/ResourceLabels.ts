@@ -12,7 +12,7 @@ export const prefix = "dev.cogni.sandbox"
 export const label = {
   /** The run that owns the resource. */
   run: `${prefix}.run`,
-  /** Purpose of the resource: `agent`, `proxy`, `gateway`, `relay`, `socket`, `network`. */
+  /** Purpose of the resource: `agent`, `proxy`, `gateway`, `relay`, `socket`, or `network` (holds one ready). */
   role: `${prefix}.role`,
   /** The host process that owns the run, as {@link formatOwner} writes it. */
   owner: `${prefix}.owner`,

@@ -87,6 +87,11 @@ export interface PoolOptions {
   readonly limits?: Partial<PoolPolicy.PoolLimits> | undefined
   /** Sandboxes that wait from the start on. Default: none, and the pool learns from the runs. */
   readonly keep?: ReadonlyArray<Kept> | undefined
+  /**
+   * Network namespaces that are ready for cold runs, for all images together (default: `sandboxesMax` of the limits).
+   * With 0, each cold run makes its own.
+   */
+  readonly networksMax?: number | undefined
   /** Memory that is available on the host, in bytes. Default: unknown, and only the pool's own limits hold. */
   readonly memoryAvailableBytes?: Effect.Effect<number | undefined> | undefined
 }
@@ -100,7 +105,7 @@ const waitSecondsMore = 120
 export const make = Effect.fnUntraced(function* (
   options: PoolOptions = {}
 ): Effect.fn.Return<SandboxPools, InvalidSpec, ContainerRuntime | Workspace | Scope.Scope> {
-  const { prepare: prepareContainer, sharesHost } = yield* ContainerRuntime
+  const { prepare: prepareContainer, readyNetworks, sharesHost } = yield* ContainerRuntime
   const { prepare: prepareDirectories } = yield* Workspace
   const state: PoolState.PoolState = {
     makers:
@@ -128,10 +133,17 @@ export const make = Effect.fnUntraced(function* (
     })
   )
   if (state.makers !== undefined) yield* Effect.forkScoped(PoolFill.forever(state, state.makers))
+  const { limits, memoryAvailableBytes } = state
+  const networksMax = yield* networksMaxOf(options, limits)
+  const networks =
+    readyNetworks === undefined || networksMax === 0
+      ? Effect.undefined
+      : yield* readyNetworks({ limits, memoryAvailableBytes, networksMax })
   return {
     claim: (asked) => claim(state, asked),
-    report: Effect.map(Clock.currentTimeMillis, (now) => ({
+    report: Effect.map(Effect.all([Clock.currentTimeMillis, networks]), ([now, networks]) => ({
       ...state.counts,
+      ...(networks === undefined ? {} : { networks }),
       cold: { ...state.cold },
       waiting: [...state.entries.values()].map(({ key, shape: { image, supervised }, sinceMillis }) => ({
         image,
@@ -199,6 +211,11 @@ const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
     ? { ...all, memoryBytesMax: Math.max(all.memoryBytesMax, all.sandboxesMax * PoolPolicy.sandboxBytes) }
     : all
 })
+
+const networksMaxOf = ({ networksMax }: PoolOptions, { sandboxesMax }: PoolPolicy.PoolLimits) =>
+  networksMax === undefined || (Number.isInteger(networksMax) && networksMax >= 0)
+    ? Effect.succeed(networksMax ?? Math.floor(sandboxesMax))
+    : invalid(`networksMax is ${networksMax}, not a whole number of networks`)
 
 /** Longest time in the pool: what processes of other namespaces left is recognized by its age. */
 const ageSecondsLimit = 3 * 3600

@@ -11,17 +11,18 @@
  * sends the requests and reads the answers.
  */
 import {
+  type Container,
   type ContainerError,
   ContainerRuntime,
   type ContainerSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { type VolumeSpec } from "@cogni/sandbox-core/ContainerMount"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
-import type { RunId } from "@cogni/sandbox-core/RunId"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { supervisor } from "@cogni/sandbox-core/SpecFields"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
-import { Effect, Layer, Schedule, type Scope, Semaphore } from "effect"
+import { Effect, Exit, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
 import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
@@ -32,7 +33,11 @@ import * as HostOwner from "./HostOwner.ts"
 import * as ImagePull from "./ImagePull.ts"
 import * as Deadline from "./internal/container/Deadline.ts"
 import * as EngineContainer from "./internal/container/EngineContainer.ts"
+import * as JoinedContainer from "./internal/container/JoinedContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
+import * as NetworkHolder from "./internal/container/NetworkHolder.ts"
+import * as ReadyNetworks from "./internal/container/ReadyNetworks.ts"
+import * as RunStarts from "./internal/container/RunStarts.ts"
 import * as Removals from "./internal/container/Removals.ts"
 import * as WaitingSandbox from "./internal/container/WaitingSandbox.ts"
 
@@ -44,6 +49,9 @@ const startsConcurrentMax = 2 * availableParallelism()
 
 /** The longest that a run can last, in seconds. */
 const runSecondsMax = 86_400
+
+/** A random ID, which is never that of a run. */
+const waitingId = () => RunId.make(`waiting-${crypto.randomUUID().replaceAll("-", "")}`)
 
 const nameOf = (runId: RunId, role: ResourceLabels.Role) => `cogni-${runId}-${role}`
 
@@ -62,7 +70,11 @@ const make: (
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
-    const removals = yield* Removals.make
+    const runStarts = RunStarts.make()
+    const sharesHost = yield* Effect.cached(
+      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
+    )
+    const removals = yield* Removals.make(runStarts.quiet)
     const owner = HostOwner.self()
     /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
     const bound = new Map<RunId, { readonly id: string; isStarted: boolean }>()
@@ -91,18 +103,19 @@ const make: (
       )
 
     /**
-     * Creates a container, which the scope removes under whatever name it has by then. If `isEmpty` says so then, no run
-     * waits for that.
+     * Creates a container, which the scope removes under whatever name it has by then. If `isEmpty` says so
+     * then, no run waits for that.
      */
     const create = (
-      { image, role, runId, user }: ContainerSpec,
+      { image, runId, user, ...spec }: ContainerSpec,
       options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
         readonly hostConfig: Hardening.HostConfig
         readonly expirySecondsMax: number
         readonly isEmpty?: (() => boolean) | undefined
+        readonly role?: ResourceLabels.Role
       }
     ) => {
-      const { expirySecondsMax, isEmpty, ...program } = options
+      const { expirySecondsMax, isEmpty, role = spec.role, ...program } = options
       const name = nameOf(runId, role)
       return Effect.acquireRelease(
         api
@@ -126,24 +139,82 @@ const make: (
       )
     }
 
-    const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
-      const { role, runId } = spec
-      // Until its agent starts, the run may leave the sandbox and start cold.
-      if (role === "agent" && bound.get(runId)?.isStarted === true)
-        return yield* nameInUse(nameOf(runId, role))
-      yield* requireInternal(api, spec)
-      yield* ensureImage(spec.image)
-      const hostConfig = Hardening.hostConfig(spec)
-      let opened: Effect.Success<ReturnType<typeof EngineContainer.open>> | undefined
+    /** Creates a container of a run, in a network namespace that is ready, if there is one. */
+    const acquireIn = Effect.fnUntraced(function* (
+      spec: ContainerSpec,
+      holder: NetworkHolder.NetworkHolder | undefined
+    ) {
+      const own = Hardening.hostConfig(spec)
+      const hostConfig = holder === undefined ? own : { ...own, NetworkMode: `container:${holder.id}` }
+      let isEmpty = () => false
       const id = yield* create(spec, {
         hostConfig,
         ...Deadline.program(spec),
         env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
         expirySecondsMax: spec.limits.runtimeSecondsMax,
-        isEmpty: () => opened?.isEmpty() === true && usesNothingElse(spec)
+        isEmpty: () => isEmpty() && usesNothingElse(spec)
       })
-      opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: false })
+      const opened = yield* EngineContainer.open(engine, id, {
+        spec,
+        hostConfig,
+        networkMismatches: holder?.mismatches,
+        isWaiting: false
+      })
+      isEmpty = opened.isEmpty
       return opened.container
+    })
+
+    const networks = ReadyNetworks.make({
+      imageId: api.imageId,
+      sharesHost,
+      quiet: runStarts.quiet,
+      start: Effect.fnUntraced(function* (image) {
+        const spec = NetworkHolder.specOf(image, waitingId())
+        const hostConfig = Hardening.hostConfig(spec)
+        const id = yield* create(spec, {
+          hostConfig,
+          ...NetworkHolder.program,
+          env: [],
+          expirySecondsMax: runSecondsMax,
+          role: "network"
+        })
+        return yield* NetworkHolder.make(
+          api,
+          yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
+        )
+      })
+    })
+
+    const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
+      const { image, network, role, runId } = spec
+      // Until its agent starts, the run may leave the sandbox and start cold.
+      if (role === "agent" && bound.get(runId)?.isStarted === true)
+        return yield* nameInUse(nameOf(runId, role))
+      yield* requireInternal(api, spec)
+      yield* ensureImage(image)
+      if (role !== "agent") return yield* acquireIn(spec, undefined)
+      // An earlier container of this ID has its name until it is removed.
+      yield* removals.settled(runId)
+      const startEnded = yield* runStarts.note
+      if (network.mode !== "none") return startingUntil(yield* acquireIn(spec, undefined), startEnded)
+      // The holder is removed after the container that has joined it.
+      const scope = yield* Scope.fork(yield* Effect.scope)
+      const taken = yield* Scope.provide(
+        Effect.acquireRelease(networks.take(image), (one) =>
+          one === undefined ? Effect.void : removals.start(runId, one.remove)
+        ),
+        scope
+      )
+      if (taken === undefined) return startingUntil(yield* acquireIn(spec, undefined), startEnded)
+      const own = yield* Effect.scope
+      return yield* JoinedContainer.make({
+        startEnded,
+        joined: Scope.provide(acquireIn(spec, taken.holder), scope),
+        isOfNetwork: (error) => NetworkHolder.isCauseOf(taken.holder, error),
+        noteFailure: networks.noteFailure,
+        leave: Scope.close(scope, Exit.void),
+        unjoined: Scope.provide(acquireIn(spec, undefined), own)
+      })
     })
 
     const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
@@ -174,6 +245,7 @@ const make: (
     return ContainerRuntime.of({
       acquire,
       prepare,
+      readyNetworks: networks.keep,
       acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
         const name = `cogni-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
         const { groupId, userId } = spec.owner
@@ -187,9 +259,7 @@ const make: (
         )
         return name
       }),
-      sharesHost: yield* Effect.cached(
-        Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
-      ),
+      sharesHost,
       // The label of a sandbox that waited for its run is not the run's, but its name is, soon after its start.
       leftovers: (runId) =>
         Effect.map(Effect.andThen(removals.settled(runId), api.labelled(ResourceLabels.label.run)), (found) =>
@@ -229,6 +299,12 @@ export const layer = (
 const reaping: Layer.Layer<never, never, DockerApi.DockerApi> = Layer.effectDiscard(
   Effect.flatMap(DockerReaper.make, ({ reapAtStart }) => reapAtStart)
 )
+
+/** A container that notes the end of its start. */
+const startingUntil = (container: Container, startEnded: Effect.Effect<void>): Container => ({
+  ...container,
+  start: Effect.ensuring(container.start, startEnded)
+})
 
 /** Returns whether a container uses no volume and no network, which cannot be removed while the container exists. */
 const usesNothingElse = ({ mounts, network }: ContainerSpec): boolean =>

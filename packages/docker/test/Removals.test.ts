@@ -10,7 +10,7 @@ const otherId = RunId.RunId.make("run-of-another")
 it.effect("removes in the background, and waits for that at the end", () =>
   Effect.gen(function* () {
     const scope = yield* Scope.make()
-    const { settled, start } = yield* Scope.provide(Removals.make, scope)
+    const { settled, start } = yield* Scope.provide(Removals.make(Effect.void), scope)
     const gate = yield* Deferred.make<void>()
     yield* start(runId, Deferred.await(gate))
     yield* settled(otherId)
@@ -26,9 +26,14 @@ it.effect("removes in the background, and waits for that at the end", () =>
 
 it.effect("removes no more than its limit at the same time without a run that waits", () =>
   Effect.gen(function* () {
-    const { start } = yield* Removals.make
+    const { start } = yield* Removals.make(Effect.void)
     const gate = yield* Deferred.make<void>()
-    for (let number = 0; number < Removals.removalsMax; number++) yield* start(runId, Deferred.await(gate))
+    for (let number = 0; number < Removals.removalsMax; number++) {
+      // Two of each run: those of one run count once.
+      const one = RunId.RunId.make(`run-number-${number}`)
+      yield* start(one, Deferred.await(gate))
+      yield* start(one, Deferred.await(gate))
+    }
     const waits = yield* Effect.forkChild(start(otherId, Deferred.await(gate)), { startImmediately: true })
     assert.isUndefined(waits.pollUnsafe())
     yield* Deferred.succeed(gate, undefined)
@@ -40,7 +45,7 @@ it.effect("removes no more than its limit at the same time without a run that wa
 it.effect("does not fail if a removal fails, and waits for a limited time", () =>
   Effect.gen(function* () {
     const scope = yield* Scope.make()
-    const { start } = yield* Scope.provide(Removals.make, scope)
+    const { start } = yield* Scope.provide(Removals.make(Effect.void), scope)
     yield* start(runId, Effect.die("broken"))
     yield* start(runId, Effect.never)
     const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
@@ -55,7 +60,7 @@ it.effect("is waited for at the end of a program that was interrupted", () =>
   Effect.gen(function* () {
     const gate = yield* Deferred.make<void>()
     const program = Effect.scoped(
-      Effect.flatMap(Removals.make, ({ start }) =>
+      Effect.flatMap(Removals.make(Effect.void), ({ start }) =>
         Effect.andThen(start(runId, Deferred.await(gate)), Effect.never)
       )
     )
@@ -65,5 +70,36 @@ it.effect("is waited for at the end of a program that was interrupted", () =>
     assert.isUndefined(interrupting.pollUnsafe())
     yield* Deferred.succeed(gate, undefined)
     yield* Fiber.join(interrupting)
+  })
+)
+
+it.effect("waits for a quiet moment, unless something waits for it", () =>
+  Effect.gen(function* () {
+    let removed = 0
+    const removal = Effect.sync(() => void (removed += 1))
+    yield* Effect.scoped(
+      Effect.gen(function* () {
+        const { settled, start } = yield* Removals.make(Effect.never)
+        yield* start(runId, removal)
+        yield* start(otherId, removal)
+        yield* TestClock.adjust("1 second")
+        assert.strictEqual(removed, 0)
+        yield* settled(runId)
+        assert.strictEqual(removed, 1)
+      })
+    )
+    assert.strictEqual(removed, 2)
+  })
+)
+
+it.effect("is done at once after the end of the runtime", () =>
+  Effect.gen(function* () {
+    const { start } = yield* Effect.scoped(Removals.make(Effect.never))
+    let removed = 0
+    yield* start(
+      runId,
+      Effect.sync(() => void (removed += 1))
+    )
+    assert.strictEqual(removed, 1)
   })
 )

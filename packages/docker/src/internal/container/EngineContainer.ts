@@ -46,12 +46,22 @@ export interface Asked {
   readonly hostConfig: Hardening.HostConfig
   /** Start of the run, if that is not the start of the container. */
   readonly sinceMillis?: number | undefined
+  /** Lists what the kernel shows to be wrong with the network namespace that it joins, a sentence each. */
+  readonly networkMismatches?:
+    | ((joined: Pick<DockerApi.Inspected, "Id" | "State">) => ReadonlyArray<string>)
+    | undefined
+}
+
+const atOnce = { startImmediately: true }
+
+interface Opening extends Asked {
+  readonly isWaiting: boolean
 }
 
 export const open = Effect.fnUntraced(function* (
   { api, events, kernelFacts, starts }: Engine,
   id: string,
-  { isWaiting, ...first }: Asked & { readonly isWaiting: boolean }
+  { isWaiting, ...first }: Opening
 ) {
   let asked: Asked = first
   const { role, stdin, supervised } = first.spec
@@ -59,9 +69,7 @@ export const open = Effect.fnUntraced(function* (
   const scope = yield* Effect.scope
   const told = yield* events.follow(id)
   // The configuration is final once the container is created. Fetched here, so that no start waits for it.
-  const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), {
-    startImmediately: true
-  })
+  const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), atOnce)
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
@@ -73,7 +81,9 @@ export const open = Effect.fnUntraced(function* (
   // Made before a run waits for it.
   const spareToken = randomBytes(16).toString("hex")
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
-  const supervisor = supervised === true ? yield* superviseOver(attached, socket) : undefined
+  const hangUp = Effect.sync(() => void socket.destroy())
+  // The supervisor exits when its stdin closes, and the container with it.
+  const supervisor = supervised === true ? yield* Supervisor.make({ ...attached, hangUp }) : undefined
 
   /** Samples the container. Not while it waits, so that it costs no processor. */
   const follow = Effect.suspend(() => (kernel === undefined ? Effect.void : kernelFacts.follow(kernel)))
@@ -103,7 +113,7 @@ export const open = Effect.fnUntraced(function* (
     yield* attached.listen
     if (!held) yield* verifyConfiguration(yield* Fiber.join(created), asked.hostConfig)
     // Sent before the start, so that the response needs no further round trip.
-    const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
+    const waiting = yield* Effect.forkScoped(api.waitNextExit(id), atOnce)
     yield* starts.withPermits(1)(api.start(id))
     // Its input stays open, because every container ends when that ends: this happens when this process dies.
     if (role === "proxy") yield* attached.write(Buffer.from(stdin ?? ""))
@@ -167,38 +177,30 @@ export const open = Effect.fnUntraced(function* (
     send: attached.write,
     stop,
     whilePaused: (effect) => paused(api, id, effect),
-    ...(supervisor === undefined
-      ? takesNoCommands
-      : {
-          exec: (command) =>
-            supervisor.exec({
-              ...command,
-              env: { ...ContainerEnvironment.ofAgent(asked.spec), ...command.env }
-            }),
-          // Without the caller's variables, which could change what the file program reports.
-          files: ContainerFiles.make(supervisor)
-        })
+    ...(supervisor === undefined ? takesNoCommands : commandsOf(supervisor, () => asked.spec))
   }
   /** Ends a container whose run cannot go on. */
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
   const troubled = () => troubleOf(told, kernel?.facts())
-  return { container, claim, fail, hasEnded: attached.hasEnded, isEmpty: () => isEmpty, troubled }
+  return {
+    container,
+    claim,
+    fail,
+    endedNow: attached.hasEnded,
+    isEmpty: () => isEmpty,
+    troubled
+  }
 })
-
-/** Gives commands to a supervisor, which exits when its stdin closes, and the container with it. */
-const superviseOver = (
-  { output, write }: Effect.Success<ReturnType<typeof AttachedContainer.make>>,
-  socket: Effect.Success<ReturnType<Engine["api"]["attach"]>>
-) => Supervisor.make({ output, write, hangUp: Effect.sync(() => socket.destroy()) })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
 const troubleOf = (
-  told: { readonly killed: boolean; readonly oomKilled: boolean },
+  told: { readonly killed: boolean; readonly oomKilled: boolean; readonly entered: boolean },
   facts: KernelFacts.KernelFacts | undefined
 ): string | undefined => {
   if (told.killed) return "it was sent a signal while it waited"
+  if (told.entered) return "another program was started in it while it waited"
   if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
   return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
 }
@@ -273,7 +275,11 @@ const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureM
 /** Combines the reports of all witnesses, or fails with the mismatches. */
 const posture = (
   { inspected, mismatches }: EngineConfiguration.Compared,
-  { bootId, spec }: Pick<Asked, "spec"> & { readonly bootId: string },
+  {
+    bootId,
+    networkMismatches,
+    spec
+  }: Pick<Asked, "networkMismatches" | "spec"> & { readonly bootId: string },
   report: string
 ): Effect.Effect<Posture, PostureMismatch> => {
   const seen = parseReport(report)
@@ -284,6 +290,7 @@ const posture = (
   const process = KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, held)
   const found = [
     ...mismatches,
+    ...(networkMismatches?.(inspected) ?? []),
     ...(process === undefined
       ? []
       : [
@@ -303,6 +310,17 @@ const unsupervised = new ContainerFailed({
 })
 
 const refuse = () => Effect.fail(unsupervised)
+
+/** Commands of a supervised container, with the variables of its run. */
+const commandsOf = (
+  supervisor: Effect.Success<ReturnType<typeof Supervisor.make>>,
+  spec: () => ContainerSpec
+): Pick<Container, "exec" | "files"> => ({
+  exec: (command) =>
+    supervisor.exec({ ...command, env: { ...ContainerEnvironment.ofAgent(spec()), ...command.env } }),
+  // Without the caller's variables, which could change what the file program reports.
+  files: ContainerFiles.make(supervisor)
+})
 
 const takesNoCommands: Pick<Container, "exec" | "files"> = {
   exec: refuse,

@@ -9,7 +9,7 @@ import type { Peak } from "@cogni/sandbox-core/RunFigures"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
-import { closeSync, lstatSync, openSync, readSync, watch } from "node:fs"
+import { closeSync, lstatSync, openSync, readlinkSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
 /**
@@ -112,7 +112,8 @@ const filesIn = (memory: string, [peak, events]: readonly [string, string], pids
   memoryEvents: `/sys/fs/cgroup${memory}/${events}`,
   pidsEvents: `/sys/fs/cgroup${pids}/pids.events`,
   pidsPeak: `/sys/fs/cgroup${pids}/pids.peak`,
-  pids: `/sys/fs/cgroup${pids}/pids.current`
+  pids: `/sys/fs/cgroup${pids}/pids.current`,
+  processes: `/sys/fs/cgroup${pids}/cgroup.procs`
 })
 
 /** Limits in force for a container: Infinity without one, absent if this host cannot read it. */
@@ -132,6 +133,24 @@ interface FirstProcess {
   readonly status: string
   /** Identities at paths of its file system, by path. Absent: access was denied. */
   readonly identities: ReadonlyMap<string, FileIdentity>
+}
+
+/** Returns a container's network namespace, such as `net:[4026532182]`. `undefined`: this host cannot read it. */
+export const networkNamespace = (processId: number, containerId: string): string | undefined => {
+  if (KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
+  try {
+    return readlinkSync(`/proc/${processId}/ns/net`)
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns the IDs of a container's processes. `undefined`: this host cannot read them. */
+export const processes = (processId: number, containerId: string): ReadonlyArray<number> | undefined => {
+  const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
+  const files = cgroup?.includes(containerId) === true ? cgroupFiles(cgroup) : undefined
+  const text = files === undefined ? undefined : KernelFile.read(files.processes)
+  return text?.split("\n").filter(Boolean).map(Number)
 }
 
 /**

@@ -1,14 +1,14 @@
 /**
  * Removals that no run waits for: of containers in which no process is left but their first.
  *
- * The engine takes long to remove a container. At most {@link removalsMax} are removed at the same time without their
- * runs, and with more, runs wait for their own. The end of the runtime waits for all of them. If this process is killed,
+ * The engine takes long to remove a container. Those of at most {@link removalsMax} runs are removed at the same time,
+ * and with more, runs wait for their own. The end of the runtime waits for all of them. If this process is killed,
  * the reaper finds what is left.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { Cause, Effect, Fiber, type Scope } from "effect"
+import { Cause, Deferred, Effect, Fiber, type Scope } from "effect"
 
-/** Most removals at the same time that no run waits for. */
+/** Most runs whose containers are being removed while none of them waits. */
 export const removalsMax = 16
 
 /** How long the end of the runtime, or a question about a run, waits for removals. The reaper removes what is left. */
@@ -21,12 +21,27 @@ export interface Removals {
   readonly settled: (runId: RunId) => Effect.Effect<void>
 }
 
-export const make: Effect.Effect<Removals, never, Scope.Scope> = Effect.gen(function* () {
-  const underWay = new Map<Fiber.Fiber<void>, RunId>()
+interface Removal {
+  readonly runId: RunId
+  readonly fiber: Fiber.Fiber<void>
+  /** Completed when something waits for this removal. */
+  readonly now: Deferred.Deferred<void>
+}
+
+/** `quiet` waits for a moment in which removals disturb no run. A removal that something waits for does not. */
+export const make = Effect.fnUntraced(function* (
+  quiet: Effect.Effect<void>
+): Effect.fn.Return<Removals, never, Scope.Scope> {
+  const underWay = new Set<Removal>()
+  let isClosed = false
 
   /** Waits for removals, and returns whether all of them have ended. */
-  const awaitAll = (fibers: ReadonlyArray<Fiber.Fiber<void>>) =>
-    Effect.forEach(fibers, Fiber.await, { concurrency: "unbounded", discard: true }).pipe(
+  const awaitAll = (removals: ReadonlyArray<Removal>) =>
+    Effect.forEach(
+      removals,
+      ({ fiber, now }) => Effect.andThen(Deferred.succeed(now, undefined), Fiber.await(fiber)),
+      { concurrency: "unbounded", discard: true }
+    ).pipe(
       // Only inside of the time limit: the fiber that closes the runtime may have been interrupted.
       Effect.interruptible,
       Effect.timeoutOption(`${waitSecondsMax} seconds`),
@@ -34,13 +49,16 @@ export const make: Effect.Effect<Removals, never, Scope.Scope> = Effect.gen(func
     )
 
   yield* Effect.addFinalizer(() =>
-    Effect.flatMap(awaitAll([...underWay.keys()]), (isDone) =>
-      isDone
-        ? Effect.void
-        : Effect.logWarning(
-            `${underWay.size} containers were not removed within ${waitSecondsMax} s; left to the reaper`
-          )
-    )
+    Effect.suspend(() => {
+      isClosed = true
+      return Effect.flatMap(awaitAll([...underWay]), (isDone) =>
+        isDone
+          ? Effect.void
+          : Effect.logWarning(
+              `${underWay.size} containers were not removed within ${waitSecondsMax} s; left to the reaper`
+            )
+      )
+    })
   )
 
   return {
@@ -53,16 +71,21 @@ export const make: Effect.Effect<Removals, never, Scope.Scope> = Effect.gen(func
               Cause.squash(cause)
             )
           )
-          if (underWay.size >= removalsMax) return yield* logged
+          const runs = new Set([...underWay].map((other) => other.runId))
+          // After the end of the runtime, nothing else would wait for it.
+          if (isClosed || (!runs.has(runId) && runs.size >= removalsMax)) return yield* logged
+          const now = yield* Deferred.make<void>()
           // Detached, because the scope of the run closes before it ends.
-          const fiber = yield* Effect.forkDetach(logged, { startImmediately: true })
-          underWay.set(fiber, runId)
-          fiber.addObserver(() => underWay.delete(fiber))
+          const fiber = yield* Effect.forkDetach(
+            Effect.andThen(Effect.raceFirst(quiet, Deferred.await(now)), logged),
+            { startImmediately: true }
+          )
+          const one: Removal = { runId, fiber, now }
+          underWay.add(one)
+          fiber.addObserver(() => underWay.delete(one))
         })
       ),
     settled: (runId) =>
-      Effect.suspend(() =>
-        Effect.asVoid(awaitAll([...underWay].flatMap(([fiber, other]) => (other === runId ? [fiber] : []))))
-      )
+      Effect.suspend(() => Effect.asVoid(awaitAll([...underWay].filter((one) => one.runId === runId))))
   }
 })

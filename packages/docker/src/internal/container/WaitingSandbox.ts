@@ -24,7 +24,7 @@ interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>
 /** Starts the sandbox, verifies its posture, and lets it wait. */
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
-  { claim, container, fail, hasEnded, hostConfig, nameOf, noteRun, spec, troubled }: Opened
+  { claim, container, endedNow, fail, hostConfig, nameOf, noteRun, spec, troubled }: Opened
 ) {
   const posture = yield* container.start
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     id: container.id,
     posture,
-    hasEnded,
+    hasEnded: Effect.sync(endedNow),
     unusable: whyNot,
     bind
   } satisfies WaitingContainer

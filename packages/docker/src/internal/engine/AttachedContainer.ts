@@ -167,7 +167,7 @@ export const make = Effect.fnUntraced(function* (options: {
     /** Completes with the exit code that a container reports itself. All of its output is in `output` then. */
     told: Deferred.await(told),
     /** Whether the stream has ended: the container has ended, or the engine is gone. */
-    hasEnded: Effect.sync(() => hasEnded),
+    hasEnded: () => hasEnded,
     /** Completes when the stream has ended and all of it is in `output`. */
     ended: Deferred.await(ended)
   }

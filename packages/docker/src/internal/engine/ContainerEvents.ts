@@ -1,5 +1,6 @@
 /**
- * Watches the engine's events for containers that ran out of memory or were sent a signal from outside.
+ * Watches the engine's events for containers that ran out of memory, or that others sent a signal to or started a
+ * program in.
  *
  * One event stream serves all runs of a process. It opens with the runtime, and opens again after a failure.
  */
@@ -11,6 +12,8 @@ interface Told {
   oomKilled: boolean
   /** Whether any client of the engine has sent the container a signal. */
   killed: boolean
+  /** Whether any client of the engine has started a program in the container, also if that has ended. */
+  entered: boolean
 }
 
 const decodeEvent = Schema.decodeUnknownOption(
@@ -26,6 +29,7 @@ export const make = (api: DockerApi["Service"]) =>
       if (event === undefined || told === undefined) return
       told.oomKilled ||= event.Action === "oom"
       told.killed ||= event.Action === "kill"
+      told.entered ||= event.Action.startsWith("exec_create")
     }
     yield* api.events(`${prefix}.run`).pipe(
       Effect.flatMap((stream) =>
@@ -45,7 +49,7 @@ export const make = (api: DockerApi["Service"]) =>
       follow: (id: string) =>
         Effect.acquireRelease(
           Effect.sync(() => {
-            const told: Told = { oomKilled: false, killed: false }
+            const told: Told = { oomKilled: false, killed: false, entered: false }
             followed.set(id, told)
             return told
           }),

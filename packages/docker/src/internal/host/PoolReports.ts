@@ -22,6 +22,14 @@ const Reported = Schema.Struct({
   waiting: Schema.Int,
   /** Runs that no waiting sandbox can serve, by reason. */
   cold: Schema.optionalKey(Schema.Record(Schema.String, Schema.Int)),
+  networks: Schema.optionalKey(
+    Schema.Struct({
+      ready: Schema.Int,
+      hits: Schema.Int,
+      misses: Schema.Int,
+      failure: Schema.optionalKey(Schema.String)
+    })
+  ),
   problem: Schema.optionalKey(Schema.String)
 })
 
@@ -42,6 +50,7 @@ const ageSecondsMax = 5 * rewriteSeconds
 
 const reportedOf = (report: PoolReport.PoolReport): Reported => {
   const problem = PoolReport.problemOf(report)
+  const { networks } = report
   return {
     version: 1,
     owner: formatOwner(HostOwner.self()),
@@ -49,6 +58,16 @@ const reportedOf = (report: PoolReport.PoolReport): Reported => {
     runs: PoolReport.runsOf(report),
     waiting: report.waiting.length,
     cold: { ...report.cold },
+    ...(networks === undefined
+      ? {}
+      : {
+          networks: {
+            ready: networks.ready,
+            hits: networks.hits,
+            misses: networks.misses,
+            ...(networks.failure === undefined ? {} : { failure: networks.failure })
+          }
+        }),
     ...(problem === undefined ? {} : { problem })
   }
 }
@@ -115,12 +134,20 @@ const readOne = async (path: string) => {
   return { path, reported, isOver: liveness === "dead" || (liveness === "unknown" && isOld) }
 }
 
-const findingOf = ({ cold = {}, hits, owner, problem, runs, waiting }: Reported): Finding => {
+const findingOf = ({ cold = {}, hits, networks, owner, problem, runs, waiting }: Reported): Finding => {
   const check = `pool of process ${parseOwner(owner)?.processId ?? "?"}`
   if (problem !== undefined)
     return fail(check, problem, "Read docs/guides/pool.md: it lists which runs waiting sandboxes can serve")
   const reasons = Object.entries(cold).map(
     ([reason, count]) => `; ${count} started cold: ${PoolUse.reasonOf(reason)}`
   )
-  return ok(check, `${hits} of ${runs} runs got a waiting sandbox; ${waiting} wait now${reasons.join("")}`)
+  const joined =
+    networks === undefined
+      ? ""
+      : `; ${networks.hits} of ${networks.hits + networks.misses} cold starts got a ready network` +
+        (networks.failure === undefined ? "" : `; no more can be made ready: ${networks.failure}`)
+  return ok(
+    check,
+    `${hits} of ${runs} runs got a waiting sandbox; ${waiting} wait now${reasons.join("")}${joined}`
+  )
 }
