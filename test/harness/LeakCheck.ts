@@ -43,23 +43,27 @@ export const waiting = (stateDirectory: string): ReadonlyArray<string> => {
 }
 
 /**
- * Fails if any such resource or path exists at the end. With `sharesProcess`, other tests of this process may be active
- * at that moment: waits until their resources are gone too, and fails only if some stay.
+ * Waits for what is being removed in the background, by runs that have ended or by other tests of this process, and
+ * returns the names of what stays.
  */
+export const staying = Effect.gen(function* () {
+  let found = yield* leftovers
+  yield* Await.until(
+    "nothing is left",
+    Effect.map(leftovers, (now) => (found = now).length === 0)
+  ).pipe(Effect.catchCause(() => Effect.void))
+  return found
+})
+
+/** Fails if any such resource or path stays at the end. */
 export const layer = (options: {
   readonly stateDirectory: string
-  readonly sharesProcess?: boolean | undefined
 }): Layer.Layer<never, never, DockerApi.DockerApi> =>
   Layer.effectDiscard(
     Effect.flatMap(DockerApi.DockerApi, (api) =>
       Effect.addFinalizer(() =>
         Effect.gen(function* () {
-          if (options.sharesProcess === true)
-            yield* Await.until(
-              "the engine still has resources of this process",
-              Effect.map(leftovers, ({ length }) => length === 0)
-            )
-          const found = yield* leftovers
+          const found = yield* staying
           const left = [...found, ...directories(options.stateDirectory), ...waiting(options.stateDirectory)]
           assert.deepStrictEqual(left, [], `left behind: ${left.join(", ")}`)
         }).pipe(Effect.provideService(DockerApi.DockerApi, api))

@@ -21,8 +21,7 @@ import * as RunHarness from "./RunHarness.ts"
 export const layer = (
   options: Partial<HostGitRelay.HostGitRelayOptions> = {},
   credentials: Layer.Layer<GitCredentials.GitCredentials> = GitCredentials.layerNone,
-  pullRequests: Layer.Layer<PullRequests.PullRequests> = PullRequests.layerNoop,
-  { sharesProcess = false }: { readonly sharesProcess?: boolean } = {}
+  pullRequests: Layer.Layer<PullRequests.PullRequests> = PullRequests.layerNoop
 ) =>
   Layer.unwrap(
     Effect.map(RunHarness.Directory, (directory) =>
@@ -38,11 +37,7 @@ export const layer = (
   ).pipe(
     Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), credentials, pullRequests)),
     Layer.provideMerge(
-      Layer.unwrap(
-        Effect.map(RunHarness.Directory, (stateDirectory) =>
-          LeakCheck.layer({ stateDirectory, sharesProcess })
-        )
-      )
+      Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
     ),
     Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
   )

@@ -108,7 +108,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
       assert.strictEqual(error.reason._tag, "ExfiltrationSuspected", error.message)
       assert.include(error.partial?.output.stdout.text, "first\n")
       assert.notInclude(error.partial?.output.stdout.text, "never")
-      assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
+      assert.deepStrictEqual(yield* LeakCheck.staying, [])
       assert.deepStrictEqual(LeakCheck.directories(yield* RunHarness.Directory), [])
     })
   )

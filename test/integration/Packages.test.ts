@@ -191,7 +191,7 @@ layer(world, { excludeTestServices: true })("packages in a sealed sandbox", (it)
 
   it.effect("nothing is left", () =>
     Effect.gen(function* () {
-      assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
+      assert.deepStrictEqual(yield* LeakCheck.staying, [])
       assert.deepStrictEqual(LeakCheck.directories(yield* RunHarness.Directory), [])
     })
   )

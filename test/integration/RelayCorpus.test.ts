@@ -217,20 +217,14 @@ const isContent = ({ attack, wants }: Corpus.Workspace) => attack === "content" 
 relayHalf(
   "over Docker",
   Corpus.workspaces.filter((one) => one.benign !== true && !isContent(one)),
-  (stage) =>
-    RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage), undefined, { sharesProcess: true })
+  (stage) => RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage))
 )
 
 relayHalf(
   "over Docker, with long time limits",
   Corpus.workspaces.filter((one) => one.benign === true),
   (stage) =>
-    RelayHarness.layer(
-      { ...optionsFor(stage, "patient"), limits: patientLimits },
-      credentialsFor(stage),
-      undefined,
-      { sharesProcess: true }
-    )
+    RelayHarness.layer({ ...optionsFor(stage, "patient"), limits: patientLimits }, credentialsFor(stage))
 )
 
 relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(LocalRuntime.layer, "local"))

@@ -184,14 +184,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
   const troubled = () => troubleOf(told, kernel?.facts())
-  return {
-    container,
-    claim,
-    fail,
-    endedNow: attached.hasEnded,
-    isEmpty: () => isEmpty,
-    troubled
-  }
+  return { container, claim, fail, endedNow: attached.hasEnded, isEmpty: () => isEmpty, troubled }
 })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
