@@ -1,9 +1,10 @@
 /**
  * A target for Prometheus with the metrics of rare events, which a healthy server does not have. They are a canary, a
  * spent budget, a spent share of subagents, an approval without a decision, a refused spec, leftovers, a verdict about
- * a cost, and a pool. Each comes from the code that counts it in production.
+ * a cost, a pool and ready networks. Each comes from the code that counts it in production.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
+import * as PoolPolicy from "@cogni/sandbox-core/PoolPolicy"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
@@ -18,6 +19,7 @@ import { Context, Effect, Layer, Metric } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
 import * as PoolHarness from "../../packages/core/test/PoolHarness.ts"
+import * as ReadyNetworks from "../../packages/docker/src/internal/container/ReadyNetworks.ts"
 import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerSamples.ts"
 import * as Await from "./Await.ts"
 
@@ -77,6 +79,27 @@ const pooled = Effect.gen(function* () {
   )
 )
 
+/** A cold run that found no ready network, and a network that is ready after it. */
+const networks = Effect.gen(function* () {
+  const imageId = "sha256:one"
+  const { keep, take } = ReadyNetworks.make({
+    imageId: () => Effect.succeed(imageId),
+    quiet: Effect.void,
+    sharesHost: Effect.succeed(true),
+    start: () => Effect.succeed({ id: "holder", imageId, whyUnusable: () => undefined, mismatches: () => [] })
+  })
+  const report = yield* keep({
+    limits: PoolPolicy.defaults,
+    networksMax: 1,
+    memoryAvailableBytes: Effect.undefined
+  })
+  yield* take("memory/agent")
+  yield* Await.until(
+    "a network is ready",
+    Effect.map(report, ({ ready }) => ready === 1)
+  )
+}).pipe(Effect.scoped)
+
 /** A container of a dead process that is removed, and a volume that is not. */
 const leftovers = Effect.suspend(() => {
   const living = HostOwner.self()
@@ -128,6 +151,7 @@ export const acquire = Effect.gen(function* () {
   )
   yield* runs
   yield* pooled
+  yield* networks
   yield* leftovers
   yield* verdict
   const { address } = Context.get(context, HttpServer.HttpServer)

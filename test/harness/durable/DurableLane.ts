@@ -4,6 +4,7 @@
  */
 import type { DurableRun } from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"
+import type { TemporalFailed } from "@cogni/sandbox-temporal/TemporalServer"
 import { Effect, Scope } from "effect"
 import type { CliProcess } from "../CliProcess.ts"
 import * as Pace from "../Pace.ts"
@@ -19,6 +20,10 @@ export interface LaneOptions {
   readonly keeper: string
   readonly tokenFile: string
 }
+
+/** Calls a server again that did not answer in time, because the machine is busy. */
+const patiently = <A>(call: Effect.Effect<A, TemporalFailed>) =>
+  Effect.retry(call, { while: ({ isRetryable }) => isRetryable, times: 5 })
 
 export const acquire = Effect.fnUntraced(function* (
   cli: CliProcess["Service"],
@@ -55,8 +60,15 @@ export const acquire = Effect.fnUntraced(function* (
   return {
     door,
     wait: runs.wait,
-    cancel: runs.cancel,
-    submit: (run: DurableRun) => runs.submit(run),
+    cancel: (runId: string) => patiently(runs.cancel(runId)),
+    // A submission without an answer may have started the run.
+    submit: (run: DurableRun) =>
+      patiently(runs.submit(run)).pipe(
+        Effect.catchIf(
+          ({ reason }) => reason === "RunIdInUse",
+          () => Effect.void
+        )
+      ),
     /** Does something, and settles when the worker is at a point. It stays there until `release`. */
     stopAt: <A, E>(point: Moment.Point, cause: Effect.Effect<A, E>) =>
       Effect.suspend(() => {
