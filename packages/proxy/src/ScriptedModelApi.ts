@@ -113,16 +113,20 @@ export const steps = (script: readonly [Step, ...Array<Step>]): Script => {
   return () => script[Math.min(index++, script.length - 1)]!
 }
 
+/** Calls that report different usage. More would soon report numbers that no client can read. */
+const distinctCallsMax = 24
+
 /**
  * Calls the script only for the turns of an agent's task: the requests that offer tools, counted by `index` from 0. A
- * request without tools gets a one-word answer. Each call reports a different usage, so that a sum shows which calls it
- * includes.
+ * request without tools gets a one-word answer. Each of 24 calls in a row reports a different usage, so that a sum shows
+ * which calls it includes.
  */
 export const turns = (script: (turn: Asked & { readonly index: number }) => ReturnType<Script>): Script => {
   let index = 0
   return (asked) => {
     const answer = asked.tools.length === 0 ? { say: "Done." } : script({ ...asked, index: index++ })
-    const usage = { inputTokens: 1000 + 2 ** asked.number, outputTokens: 100 + 2 ** asked.number }
+    const part = 2 ** (asked.number % distinctCallsMax)
+    const usage = { inputTokens: 1000 + part, outputTokens: 100 + part }
     return "say" in answer || "call" in answer ? { usage, ...answer } : answer
   }
 }

@@ -83,6 +83,15 @@ describe("ScriptedModelApi", () => {
     })
   )
 
+  it("reports usage that clients can count, after any number of calls", () => {
+    const answer = ScriptedModelApi.turns(() => ({ say: "Done." }))
+    const outputOf = (number: number) => {
+      const given = answer({ number, body: {}, tools: [], results: [], text: "look" })
+      return "usage" in given ? given.usage?.outputTokens : undefined
+    }
+    assert.deepStrictEqual([outputOf(0), outputOf(23), outputOf(24)], [101, 100 + 2 ** 23, 101])
+  })
+
   it.live("numbers only model calls, so that usage does not grow with other requests", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModelApi.acquire({
