@@ -8,7 +8,7 @@ import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
-import { Deferred, Effect, Fiber, Layer, Redacted, Stream } from "effect"
+import { Cause, Deferred, Effect, Fiber, Layer, Redacted, Stream } from "effect"
 import type * as SharingProcess from "./SharingProcess.ts"
 
 export interface Start extends SharingProcess.Start {
@@ -87,4 +87,7 @@ const program = Effect.gen(function* () {
 
 const fiber = Effect.runFork(program)
 process.once("disconnect", () => void fiber.interruptUnsafe())
-fiber.addObserver((exit) => process.exit(exit._tag === "Success" ? 0 : 1))
+fiber.addObserver((exit) => {
+  if (exit._tag === "Success" || Cause.hasInterruptsOnly(exit.cause)) process.exit(0)
+  process.stderr.write(`${Cause.pretty(exit.cause)}\n`, () => process.exit(1))
+})

@@ -5,7 +5,7 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
-import { Effect, Redacted } from "effect"
+import { Cause, Effect, Redacted } from "effect"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 
@@ -62,7 +62,8 @@ const program = Effect.gen(function* () {
       ...base,
       directory: own,
       runtimeSecondsMax: 3600,
-      llm: { ...base.llm, model: "m", models: { m: "m" } }
+      // An nginx reads no bodies, so it can hold a run to no model.
+      llm: { ...base.llm, model: "m", ...(kind === "gateway" ? { models: { m: "m" } } : {}) }
     })
     yield* endpoint.ready
     return endpoint.mounts[0]!.source
@@ -77,4 +78,7 @@ const program = Effect.gen(function* () {
 
 const fiber = Effect.runFork(program)
 process.once("disconnect", () => void fiber.interruptUnsafe())
-fiber.addObserver((exit) => process.exit(exit._tag === "Success" ? 0 : 1))
+fiber.addObserver((exit) => {
+  if (exit._tag === "Success" || Cause.hasInterruptsOnly(exit.cause)) process.exit(0)
+  process.stderr.write(`${Cause.pretty(exit.cause)}\n`, () => process.exit(1))
+})
