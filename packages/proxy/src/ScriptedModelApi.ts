@@ -118,8 +118,8 @@ const distinctCallsMax = 24
 
 /**
  * Calls the script only for the turns of an agent's task: the requests that offer tools, counted by `index` from 0. A
- * request without tools gets a one-word answer. Each of 24 calls in a row reports a different usage, so that a sum shows
- * which calls it includes.
+ * request without tools gets a one-word answer. Each of 24 calls in a row reports a different usage, so that a sum
+ * shows which calls it includes.
  */
 export const turns = (script: (turn: Asked & { readonly index: number }) => ReturnType<Script>): Script => {
   let index = 0
