@@ -197,7 +197,7 @@ const make: (
       yield* removals.settled(runId)
       const startEnded = yield* runStarts.note
       if (network.mode !== "none") return startingUntil(yield* acquireIn(spec, undefined), startEnded)
-      // The holder is removed after the container that has joined it.
+      // The holder goes with the container that has joined it, in any order: each keeps the namespace.
       const scope = yield* Scope.fork(yield* Effect.scope)
       const taken = yield* Scope.provide(
         Effect.acquireRelease(networks.take(image), (one) =>
