@@ -45,6 +45,8 @@ const programs: Readonly<Record<string, string>> = {
   RunKeyProcess: "test/harness/RunKeyProcess.ts",
   SessionProcess: "test/harness/SessionProcess.ts",
   StoreProcess: "test/harness/StoreProcess.ts",
+  // The workflow as one text, for workers in a test's own process.
+  WorkflowText: "packages/temporal/src/internal/WorkflowText.ts",
   // Threads of a gateway, which `ThreadCode` finds beside itself.
   "shards/ShardWorker": "packages/proxy/src/internal/shards/ShardWorker.ts",
   "gateway/InspectionWorker": "packages/proxy/src/internal/gateway/InspectionWorker.ts",
@@ -52,6 +54,14 @@ const programs: Readonly<Record<string, string>> = {
 }
 
 const threadCode = join(root, "packages/proxy/src/internal/ThreadCode.ts")
+
+const workflowText = join(root, "packages/temporal/src/internal/WorkflowText.ts")
+
+/** The module that workers make into one text. */
+const workflow = join(root, "packages/temporal/src/internal/SandboxAgentRun.ts")
+
+/** Marks a module that the plugin below looks up. */
+const isResolved = "resolved"
 
 /** Packages that become part of a program. It loads all others from where they are installed. */
 const isLinked = (specifier: string): boolean => /^(?:effect|@effect|@cogni)(?:\/|$)/u.test(specifier)
@@ -70,28 +80,29 @@ const inPlace = (path: string, text: string): string => {
 }
 
 /** Its filters are regular expressions of Go, which has no flag `u`. */
-const plugin: Plugin = {
+const pluginWith = (built: string): Plugin => ({
   name: "linked-programs",
   setup: (build) => {
     build.onResolve({ filter: /^[^./]/ }, async ({ importer, kind, path, pluginData, resolveDir }) => {
-      if (pluginData === plugin.name || kind === "entry-point" || isLinked(path)) return undefined
-      const found = await build.resolve(path, { importer, kind, resolveDir, pluginData: plugin.name })
+      if (pluginData === isResolved || kind === "entry-point" || isLinked(path)) return undefined
+      const found = await build.resolve(path, { importer, kind, resolveDir, pluginData: isResolved })
       return { path: found.path, errors: found.errors, external: true, sideEffects: false }
     })
     build.onLoad({ filter: /\.ts$/ }, ({ path }) => {
+      if (path === workflowText) return { loader: "js", contents: `export const built = ${built}\n` }
       const text = readFileSync(path, "utf8")
       if (path === threadCode || !text.includes("import.meta")) return undefined
       return { loader: "ts", contents: inPlace(path, text) }
     })
   }
-}
+})
 
-/** Links all programs, for vitest, into a directory that is named after their content. */
-export const setup = async (): Promise<void> => {
+/** Links these programs. */
+const link = async (entryPoints: Readonly<Record<string, string>>, built: string) => {
   const { build } = await import("esbuild")
   const { outputFiles } = await build({
     absWorkingDir: root,
-    entryPoints: programs,
+    entryPoints,
     outdir: home,
     outExtension: { ".js": ".mjs" },
     bundle: true,
@@ -101,8 +112,37 @@ export const setup = async (): Promise<void> => {
     target: "node24",
     logLevel: "error",
     write: false,
-    plugins: [plugin]
+    plugins: [pluginWith(built)]
   })
+  return outputFiles
+}
+
+/**
+ * Returns the workflow as the published package contains it, as JSON. Each worker of a checkout would bundle it again,
+ * which takes seconds. The file of an earlier run of vitest serves if no module of the workflow has changed.
+ */
+const builtWorkflow = async (): Promise<string> => {
+  const { load, sdkVersion } = await import("../../packages/temporal/src/internal/WorkflowCode.ts")
+  const version = sdkVersion()
+  const hash = createHash("sha256").update(version)
+  for (const { contents } of await link({ workflow }, "undefined")) hash.update(contents)
+  const path = join(home, `workflow-${hash.digest("hex").slice(0, 12)}.json`)
+  if (existsSync(path)) {
+    utimesSync(path, new Date(), new Date())
+    return readFileSync(path, "utf8")
+  }
+  const { code } = await load()
+  const text = JSON.stringify({ sdkVersion: version, code })
+  mkdirSync(home, { recursive: true })
+  writeFileSync(`${path}.${process.pid}`, text)
+  renameSync(`${path}.${process.pid}`, path)
+  return text
+}
+
+/** Links all programs, for vitest, into a directory that is named after their content. Once for all projects. */
+export const setup = async (): Promise<void> => {
+  if (process.env[variable] !== undefined) return
+  const outputFiles = await link(programs, await builtWorkflow())
   const hash = createHash("sha256")
   for (const { contents, path } of outputFiles) hash.update(path).update("\0").update(contents)
   const directory = join(home, hash.digest("hex").slice(0, 12))
@@ -139,10 +179,15 @@ export const environment: Readonly<Record<string, string>> =
     ? {}
     : { NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"] }
 
-/** Plugin of vitest: gateways in a test's own process start the linked threads too. */
+/** Plugin of vitest: gateways and workers in a test's own process use the linked threads and the linked workflow too. */
 export const threads = {
   name: "linked-threads",
   transform: (code: string, id: string): string | undefined => {
+    if (id === workflowText)
+      return (
+        `const linked = process.env.${variable}\n` +
+        "export const built = linked && (await import(/* @vite-ignore */ `file://${linked}/WorkflowText.mjs`)).built\n"
+      )
     if (id !== threadCode) return undefined
     const place = /String\(import\.meta\.url\)/u
     if (!place.test(code)) throw new Error(`${id} does not ask for its place. Correct LinkedPrograms.ts`)
