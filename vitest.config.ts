@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node"
 import * as LinkedPrograms from "./test/harness/LinkedPrograms.ts"
 import * as Pace from "./test/harness/Pace.ts"
 
-/** Tests that need no process of their own, unless they are `separate`. */
+/** Tests that need no process of their own, unless they are `separate`. None needs an engine or an image. */
 const units = ["packages/*/test/**/*.test.ts", "test/architecture/*.test.ts"]
 const others = ["test/!(architecture)/**/*.test.ts"]
 
@@ -47,6 +47,10 @@ class SlowFirst extends BaseSequencer {
 // Most tests wait for something other than a processor: an engine, a clock, a process. Six at once took as long.
 const maxWorkers = 4
 
+const globalSetup = ["test/harness/LinkedPrograms.ts", "test/harness/PackedPackages.ts"]
+
+const prepared = ["test/harness/TestsPrepared.ts"]
+
 export default defineConfig({
   plugins: [LinkedPrograms.threads],
   test: {
@@ -58,14 +62,7 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: {
-          name: "together",
-          include: [...others, ...separate],
-          exclude: [...configDefaults.exclude, ...alone],
-          globalSetup: ["test/harness/LinkedPrograms.ts", "test/harness/PackedPackages.ts"],
-          maxWorkers,
-          sequence: { groupOrder: 0 }
-        }
+        test: { name: "separate", include: separate, globalSetup, maxWorkers, sequence: { groupOrder: 0 } }
       },
       {
         extends: true,
@@ -81,7 +78,26 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: "alone", include: alone, maxWorkers: 1, sequence: { groupOrder: 1 } }
+        test: {
+          name: "together",
+          include: others,
+          exclude: [...configDefaults.exclude, ...alone],
+          globalSetup,
+          setupFiles: prepared,
+          maxWorkers,
+          // After the others: images may still be built while these run.
+          sequence: { groupOrder: 1 }
+        }
+      },
+      {
+        extends: true,
+        test: {
+          name: "alone",
+          include: alone,
+          setupFiles: prepared,
+          maxWorkers: 1,
+          sequence: { groupOrder: 2 }
+        }
       }
     ]
   }

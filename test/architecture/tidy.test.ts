@@ -69,6 +69,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/harness/litellm/engine/QueryEngine.ts": "a program: LiteLLM passes its options so",
       "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
       "test/harness/Prometheus.ts": "the path of the Prometheus that ./dev unpacked",
+      "test/harness/TestsPrepared.ts": "where ./dev says that images and programs are ready",
       "test/harness/TemporalDevServer.ts": "the path of the Temporal that ./dev installed",
       "test/harness/Browser.ts": "the Chromium that ./dev installed, and where pictures are kept",
       "test/harness/Images.ts": "the images that ./dev built"

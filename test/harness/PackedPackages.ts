@@ -52,9 +52,9 @@ export const installMillisMax = 3 * Pace.hangMillis
 /** Variable with the directory that all test files of one run of vitest share: tarballs, and other builds. */
 const variable = "PACKED_RELEASE"
 
-/** Makes that directory, for vitest. The first test file that needs a build makes it. */
+/** Makes that directory, for vitest, once for all projects. The first test file that needs a build makes it. */
 export const setup = (): void => {
-  process.env[variable] = mkdtempSync(join(tmpdir(), "cogni-release-"))
+  process.env[variable] ??= mkdtempSync(join(tmpdir(), "cogni-release-"))
 }
 
 export const teardown = (): void => {
