@@ -170,9 +170,9 @@ export const LlmTraffic = Schema.Struct({
   upstream: Schema.String,
   /** The first calls. `callsTotal` shows whether there were more; the audit has all of them. */
   calls: Schema.Array(LlmCall),
-  /** Number of calls in the audit. */
+  /** Number of calls in the audit, and of those that a proxy which ended did not write there. */
   callsTotal: Schema.Int,
-  /** Number of calls that could not be read from the audit and are missing from `calls`. */
+  /** Number of calls that could not be read from the audit, or are not there, and are missing from `calls`. */
   unreadableRows: Schema.Int,
   /** Names (never values) of the headers that the host set. */
   injectedHeaders: Schema.Array(Schema.String),

@@ -15,7 +15,6 @@ import {
   ContainerRuntime,
   type ContainerSpec
 } from "./ContainerRuntime.ts"
-import * as PoolCalm from "./internal/PoolCalm.ts"
 import * as PoolFill from "./internal/PoolFill.ts"
 import * as PoolMetrics from "./internal/PoolMetrics.ts"
 import * as PoolState from "./internal/PoolState.ts"
@@ -23,6 +22,7 @@ import type * as WaitingEntry from "./internal/WaitingEntry.ts"
 import * as PoolPolicy from "./PoolPolicy.ts"
 import type { PoolReport } from "./PoolReport.ts"
 import type { PoolUse } from "./PoolUse.ts"
+import * as RunStarts from "./RunStarts.ts"
 import { type HostFailed, InvalidSpec } from "./SandboxReason.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { type OpenSpecInput, type SandboxSpec } from "./SandboxSpec.ts"
@@ -117,7 +117,10 @@ export const make = Effect.fnUntraced(function* (
     known: new Map(),
     entries: new Map(),
     wake: yield* Queue.sliding<void>(1),
-    calm: yield* PoolCalm.make,
+    starts: RunStarts.make({
+      quietMillis: PoolState.quietMillis,
+      waitMillisMax: PoolState.quietWaitMillisMax
+    }),
     scope: yield* Effect.scope,
     counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
     cold: {},
@@ -252,7 +255,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
     return { _tag: "Cold", use: "miss" } satisfies Cold
   }
   state.counts.hits += 1
-  const over = yield* Effect.acquireRelease(state.calm.starting, (ended) => ended)
+  const over = yield* Effect.acquireRelease(state.starts.note, (ended) => ended)
   yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
   return {
     _tag: "Warm",

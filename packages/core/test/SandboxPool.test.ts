@@ -3,7 +3,7 @@ import type { SandboxSpec } from "@cogni/sandbox-core"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import { Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import * as PoolCalm from "../src/internal/PoolCalm.ts"
+import * as PoolState from "../src/internal/PoolState.ts"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
 import * as PoolHarness from "./PoolHarness.ts"
 import { hello, leftovers, llm, record, run, runner, settle } from "./Specs.ts"
@@ -13,7 +13,7 @@ const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agen
 const keepsOne = { keep: [{ image: "memory/agent", count: 1 }] }
 
 /** Lets the pool work until it has nothing to do. It begins when no run has started for a moment. */
-const settled = Effect.andThen(settle, TestClock.adjust(PoolCalm.quietMillis)).pipe(Effect.andThen(settle))
+const settled = Effect.andThen(settle, TestClock.adjust(PoolState.quietMillis)).pipe(Effect.andThen(settle))
 
 /** Sandboxes that take a second to be removed, until the effect has ended. */
 const slowly = <A, E, R>(troubles: PoolHarness.Troubles, effect: Effect.Effect<A, E, R>) =>
@@ -349,7 +349,7 @@ describe("SandboxPool", () => {
       troubles.bindMillis = 5000
       yield* Effect.forkChild(run(spec))
       yield* settle
-      yield* TestClock.adjust(PoolCalm.calmMillisMax - 1)
+      yield* TestClock.adjust(PoolState.quietWaitMillisMax - 1)
       yield* settle
       assert.strictEqual(seen.asked, 1)
       yield* TestClock.adjust(1)

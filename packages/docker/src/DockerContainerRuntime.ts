@@ -19,6 +19,7 @@ import {
 import { type VolumeSpec } from "@cogni/sandbox-core/ContainerMount"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunStarts from "@cogni/sandbox-core/RunStarts"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { supervisor } from "@cogni/sandbox-core/SpecFields"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
@@ -37,7 +38,6 @@ import * as JoinedContainer from "./internal/container/JoinedContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
 import * as NetworkHolder from "./internal/container/NetworkHolder.ts"
 import * as ReadyNetworks from "./internal/container/ReadyNetworks.ts"
-import * as RunStarts from "./internal/container/RunStarts.ts"
 import * as Removals from "./internal/container/Removals.ts"
 import * as WaitingSandbox from "./internal/container/WaitingSandbox.ts"
 
@@ -46,6 +46,9 @@ import * as WaitingSandbox from "./internal/container/WaitingSandbox.ts"
  * the cores only delays the slowest.
  */
 const startsConcurrentMax = 2 * availableParallelism()
+
+/** Longest time for which other work on the engine waits for the starts of runs. */
+const quietWaitSecondsMax = 5
 
 /** The longest that a run can last, in seconds. */
 const runSecondsMax = 86_400
@@ -70,7 +73,7 @@ const make: (
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
-    const runStarts = RunStarts.make()
+    const runStarts = RunStarts.make({ waitMillisMax: quietWaitSecondsMax * 1000 })
     const sharesHost = yield* Effect.cached(
       Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     )
@@ -195,7 +198,7 @@ const make: (
       if (role !== "agent") return yield* acquireIn(spec, undefined)
       // An earlier container of this ID has its name until it is removed.
       yield* removals.settled(runId)
-      const startEnded = yield* runStarts.note
+      const startEnded = yield* Effect.acquireRelease(runStarts.note, (end) => end)
       if (network.mode !== "none") return startingUntil(yield* acquireIn(spec, undefined), startEnded)
       // The holder goes with the container that has joined it, in any order: each keeps the namespace.
       const scope = yield* Scope.fork(yield* Effect.scope)

@@ -15,7 +15,7 @@ const roundSeconds = 5
 export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
   Effect.gen(function* () {
     do {
-      yield* state.calm.wait
+      yield* state.starts.quiet
       yield* sweep(state)
     } while (yield* round(state, makers))
   }).pipe(

@@ -2,12 +2,18 @@
 import { Effect, Fiber, type Queue, type Scope } from "effect"
 import type { PoolLimits, Demand } from "../PoolPolicy.ts"
 import type { ColdReason } from "../PoolUse.ts"
-import type { PoolCalm } from "./PoolCalm.ts"
+import type { RunStarts } from "../RunStarts.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
 import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
 
 /** Time for the engine to say whether a sandbox can be used. After it, the next one is taken. */
 const lookSecondsMax = 2
+
+/** Time after the start of a run within which its program prints something, in milliseconds. */
+export const quietMillis = 30
+
+/** The longest that background work waits for starts of runs, in milliseconds. */
+export const quietWaitMillisMax = 500
 
 /** Most removals in the background. With more, runs wait for their own. */
 const removalsMax = 16
@@ -27,7 +33,8 @@ export interface PoolState {
   readonly known: Map<string, Known>
   readonly entries: Map<string, WaitingEntry>
   readonly wake: Queue.Queue<void>
-  readonly calm: PoolCalm
+  /** The starts of runs in sandboxes of the pool, for which its background work waits. */
+  readonly starts: RunStarts
   readonly scope: Scope.Scope
   readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
@@ -60,7 +67,7 @@ export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<vo
       })
     )
     // Also if the pool ends while this waits.
-    return inBackground(state, Effect.andThen(Effect.exit(state.calm.wait), removal))
+    return inBackground(state, Effect.andThen(Effect.exit(Effect.interruptible(state.starts.quiet)), removal))
   })
 
 /** How long a run waits for the removal of a sandbox that it cannot use. Its processes end at the start of that. */
