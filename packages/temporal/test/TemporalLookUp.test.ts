@@ -29,7 +29,7 @@ const workflow = (over: {
   }
 })
 
-const world = (found: () => Promise<unknown>) => {
+const world = (found: () => Promise<unknown>, owners: ReadonlyArray<string> = []) => {
   const cancelled: Array<readonly unknown[]> = []
   const deadlines: Array<number> = []
   const client = {
@@ -38,7 +38,8 @@ const world = (found: () => Promise<unknown>) => {
       return task()
     },
     list: async function* () {
-      yield await found()
+      yield* owners.map((owner) => ({ ...workflow({ owner }), startTime: new Date(0) }))
+      if (owners.length === 0) yield await found()
     },
     getHandle: (...its: readonly unknown[]) => ({
       describe: found,
@@ -55,6 +56,19 @@ const world = (found: () => Promise<unknown>) => {
 }
 
 describe("a durable run in Temporal", () => {
+  it.effect("is listed among the newest 500 of its account, whatever other accounts have", () =>
+    Effect.gen(function* () {
+      const never = () => Promise.reject(new Error("not asked"))
+      const listed = (owners: ReadonlyArray<string>) =>
+        Effect.map(world(never, owners).runs.underWay("acme"), ({ length }) => length)
+      const others = Array.from({ length: 800 }, () => "other")
+      const own = Array.from({ length: 501 }, () => "acme")
+      assert.strictEqual(yield* listed([...others, "acme"]), 1)
+      assert.strictEqual(yield* listed([...own, ...others]), 500)
+      assert.strictEqual(yield* listed([...Array.from({ length: 5000 }, () => "other"), "acme"]), 0)
+    })
+  )
+
   it.effect("is cancelled for its account, and the workflow of another account or program is not found", () =>
     Effect.gen(function* () {
       for (const [its, refusal] of [

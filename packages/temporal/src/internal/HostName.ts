@@ -20,16 +20,25 @@ export const livingMillis = 70_000
 export const identityOf = (host: string, hostId: string | undefined, processId: number): string =>
   hostId === undefined ? `${host}#${processId}` : `${host}#${processId}#${hostId}`
 
-/** Returns the ID of a host that polls the queue of the same name now, and is not this one. */
+/**
+ * Returns the ID of a host that polls the queue of the same name now, and is not that of this worker.
+ *
+ * The times are those of Temporal's clock. Once this worker polls, its own time there stands for now. Before that,
+ * `nowMillis` does, which is that of another clock: a host that this misses is seen by the next look.
+ */
 export const otherHost = (
   pollers: ReadonlyArray<Poller>,
-  hostId: string,
+  own: string,
   nowMillis: number
-): string | undefined =>
-  pollers
-    .filter(({ seenMillis }) => nowMillis - seenMillis < livingMillis)
-    .map(({ identity }) => identity.split("#")[2])
-    .find((other) => other !== undefined && other !== hostId)
+): string | undefined => {
+  const now = pollers.find(({ identity }) => identity === own)?.seenMillis ?? nowMillis
+  return pollers
+    .filter(({ seenMillis }) => now - seenMillis < livingMillis)
+    .map(({ identity }) => hostIdOf(identity))
+    .find((other) => other !== undefined && other !== hostIdOf(own))
+}
+
+const hostIdOf = (identity: string): string | undefined => identity.split("#")[2]
 
 export const inUse = (host: string, other: string): TemporalFailed =>
   new TemporalFailed({

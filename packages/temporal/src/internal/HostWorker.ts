@@ -5,7 +5,7 @@
  * queue of placements it takes runs while it has room. On the queue of its host it starts and follows runs. It holds
  * nothing of a run, so it can be killed at any point.
  */
-import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
+import { DefaultLogger, type LogLevel, NativeConnection, Runtime, Worker } from "@temporalio/worker"
 import { Clock, Deferred, Effect, FiberSet, Ref, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
@@ -90,12 +90,16 @@ export const serve = Effect.fnUntraced(function* (
   const run = yield* FiberSet.makeRuntimePromise<never>()
   const activities = { ...HostActivities.make(runs, queue, run) }
   yield* Effect.sync(() => {
-    log = (message) => void run(Effect.logError(`Temporal: ${message}`)).catch(() => undefined)
+    log = (level, message) =>
+      void run(Effect.logWithLevel(level === "ERROR" ? "Error" : "Debug")(`Temporal: ${message}`)).catch(
+        () => undefined
+      )
   })
   yield* install(options.metricsPort)
   const connection = yield* connected(options, asked)
   yield* runs.lack(missingGraphIds)
-  const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
+  const identity = HostName.identityOf(host, hostId, process.pid)
+  const unique = nameIsUnique(connection, { namespace, queue, host, hostId, identity })
   yield* unique(() => true)
   yield* Effect.forkScoped(keepFacts(runs, options.keepers))
   const interceptors = { activity: [ActivityTrace.interceptor] }
@@ -103,7 +107,7 @@ export const serve = Effect.fnUntraced(function* (
     connection,
     interceptors,
     namespace,
-    identity: HostName.identityOf(host, hostId, process.pid),
+    identity,
     shutdownGraceTime: 0,
     shutdownForceTime: "30 seconds",
     maxHeartbeatThrottleInterval: heartbeatMillis,
@@ -222,9 +226,10 @@ const nameIsUnique =
     {
       host,
       hostId,
+      identity: own,
       namespace,
       queue
-    }: Record<"host" | "namespace" | "queue", string> & Pick<KeeperHost, "hostId">
+    }: Record<"host" | "identity" | "namespace" | "queue", string> & Pick<KeeperHost, "hostId">
   ) =>
   (isFirst: (other: string) => boolean): Effect.Effect<void, TemporalFailed> =>
     Effect.gen(function* () {
@@ -245,7 +250,7 @@ const nameIsUnique =
         identity: identity ?? "",
         seenMillis: Number(lastAccessTime?.seconds ?? 0) * 1000
       }))
-      const other = HostName.otherHost(seen, hostId, yield* Clock.currentTimeMillis)
+      const other = HostName.otherHost(seen, own, yield* Clock.currentTimeMillis)
       if (other !== undefined && isFirst(other)) return yield* HostName.inUse(host, other)
     })
 
@@ -313,19 +318,23 @@ const attempt = <A>(what: string, task: () => Promise<A>): Effect.Effect<A, Temp
 
 let isInstalled = false
 
-/** Logs an error of the SDK, by the worker that was started last. */
-let log: (message: string) => void = () => undefined
+/** Logs a message of the SDK, by the worker that was started last. */
+let log: (level: LogLevel, message: string) => void = () => undefined
 
 /**
- * The SDK would handle signals itself, and log to the console. This is set once for the process. Only its errors are
- * logged: it warns of each placement that finds no room, and of each run that did not succeed.
+ * The SDK would handle signals itself, and log to the console, as its native part would too. This is set once for the
+ * process. Its warnings are for debugging: it warns of each placement that finds no room, of each run that did not
+ * succeed, and of each call that it repeats.
  */
 const install = (metricsPort: number | undefined) =>
   Effect.try({
     try: () => {
       if (isInstalled) return
-      const logger = new DefaultLogger("ERROR", ({ message }) => log(message))
-      const telemetryOptions = metricsPort === undefined ? {} : { metrics: metricsAt(metricsPort) }
+      const logger = new DefaultLogger("WARN", ({ level, message }) => log(level, message))
+      const telemetryOptions = {
+        logging: { forward: {}, filter: { core: "WARN", other: "ERROR" } } as const,
+        ...(metricsPort === undefined ? {} : { metrics: metricsAt(metricsPort) })
+      }
       Runtime.install({ shutdownSignals: [], logger, telemetryOptions })
       isInstalled = true
     },

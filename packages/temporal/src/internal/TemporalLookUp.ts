@@ -19,6 +19,9 @@ const memoName = "cogni"
 /** Most runs of a list. */
 const listedMax = 500
 
+/** Most runs that are read for a list: of all accounts, if the name of the account cannot be in a query. */
+const readMax = 10 * listedMax
+
 const Memo = Schema.Struct({
   billingAccountId: Schema.String,
   grantId: Schema.String,
@@ -158,7 +161,7 @@ export const make = (
           const run = runOf(info)
           if (run?.billingAccountId === billingAccountId)
             found.push({ ...run, submittedAt: info.startTime.toISOString() })
-          if (++read === listedMax) break
+          if (found.length === listedMax || ++read === readMax) break
         }
         return found
       })
