@@ -66,13 +66,15 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const { runtimeImage } = settings
   const tools = yield* HostTools.make(settings, Connections.operator(settings))
   const toolNames = HostTools.namesOf(tools)
-  const gated = yield* gatedOf(tools, input)
+  const offered = input.proxy === "nginx-shared" ? [] : tools
+  const gated = yield* gatedOf(offered, input)
   const store = yield* Layer.build(
     ConfigurationStore.layerFile(input.file, { toolNames, runtimeImage, reloadSecondsMax }).pipe(
       mapLayerError(refusalOf)
     )
   )
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
+  yield* Effect.fromResult(offeredOnly(configuration, { tools, offered }))
   const fallback = input.model ?? settings.model
   const model = yield* Effect.fromResult(modelOf(configuration, fallback))
   const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
@@ -84,7 +86,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
-    hostTools: tools,
+    hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     proxy: input.proxy,
     auditBodies: input.auditBodies,
@@ -105,7 +107,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const sessions = Sessions.layer({
     host,
     identityOf,
-    moreTools: ({ toolOverrides }) => HostTools.named(tools, toolOverrides),
+    moreTools: ({ toolOverrides }) => HostTools.named(offered, toolOverrides),
     settings: talksOnHost
       ? {}
       : {
@@ -149,6 +151,24 @@ const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusa
           "Use --proxy gateway, or leave out --max-calls, --max-input-tokens, --max-output-tokens, --max-cost and --canaries"
         )
   })
+
+/** Refuses an agent that names host tools which no call of it would reach. */
+const offeredOnly = (
+  { agents }: Configuration,
+  { offered, tools }: Readonly<Record<"offered" | "tools", ReadonlyArray<Tool>>>
+): Result.Result<void, Refusal> => {
+  if (offered.length === tools.length) return Result.succeed(undefined)
+  const agent = agents.list.find(
+    ({ toolOverrides }) => HostTools.named(tools, { allow: toolOverrides.allow }).length > 0
+  )
+  return agent === undefined
+    ? Result.succeed(undefined)
+    : refuse(
+        "input",
+        `the proxy nginx-shared cannot pass on the calls of host tools, which the agent ${agent.name} may make`,
+        "Use --proxy gateway, or remove the host tools from its tool_overrides"
+      )
+}
 
 /** Orchestrators that answer with a model, through the proxy of this host or of the session's sandbox. */
 const orchestratorsOf = ({

@@ -20,6 +20,7 @@ import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import type * as PruneFlags from "./PruneFlags.ts"
+import * as LivingResources from "./LivingResources.ts"
 import { plural } from "./Quantity.ts"
 import * as Records from "./Records.ts"
 import * as RunLedger from "./RunLedger.ts"
@@ -123,9 +124,6 @@ const remains = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
 const isThere = (path: string) =>
   FileSystem.FileSystem.use((fs) => fs.exists(path)).pipe(Effect.orElseSucceed(() => false))
 
-/** The ID of a sandbox that waits for a run. */
-const waitingId = /^waiting-[0-9a-f]{32}$/u
-
 const refuseLiving = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi
   const found = yield* api.labelled(ResourceLabels.label.run)
@@ -133,23 +131,5 @@ const refuseLiving = Effect.gen(function* () {
     const owner = ResourceLabels.parseOwner(labels[ResourceLabels.label.owner] ?? "")
     return owner !== undefined && HostOwner.liveness(owner) === "alive"
   })
-  if (living.length === 0) return
-  // The label of a container that waited for its run is not that of the run, but its name is.
-  const ids = living.map(
-    ({ labels, name }) => /^cogni-(.+)-agent$/u.exec(name)?.[1] ?? labels[ResourceLabels.label.run] ?? name
-  )
-  const runs = [...new Set(ids.filter((id) => !waitingId.test(id)))]
-  const waiting = ids.filter((id) => waitingId.test(id)).length
-  const active =
-    runs.length === 0
-      ? []
-      : [`${runs.length === 1 ? "a run is" : "runs are"} still active: ${runs.join(", ")}`]
-  const pooled = waiting === 0 ? [] : [`${plural(waiting, "sandbox", "sandboxes")} of a pool waits for runs`]
-  return yield* refusal(
-    "input",
-    [...active, ...pooled].join("; "),
-    runs.length === 0
-      ? "End the process with the pool, or end them with --all --force"
-      : "Wait until they end, or end them with --all --force"
-  )
+  if (living.length > 0) return yield* LivingResources.refusalOf(living)
 })

@@ -101,6 +101,28 @@ describe("chat", () => {
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 
+  it.effect("refuses an agent with host tools behind a proxy that cannot pass on their calls", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      const file = `${directory}/cogni.yaml`
+      const started = Effect.fnUntraced(function* (tool: string, proxy: string) {
+        const agent = `agent_configs: { a: { tool_profile: minimal, tool_overrides: { allow: [${tool}] } } }`
+        yield* fs.writeFileString(file, `${agent}\nrouting: { default_agent: a }\n`)
+        // The directory is checked after the tools.
+        return yield* chat(file, model, ["--host-directory", `${directory}/none`, "--proxy", proxy])
+      })
+      const refused = yield* started("github.*", "nginx-shared")
+      assert.strictEqual(refused.code, 65, refused.stderr)
+      assert.include(
+        refused.stderr,
+        "the proxy nginx-shared cannot pass on the calls of host tools, which the agent a may make. Use --proxy gateway"
+      )
+      assert.strictEqual((yield* started("shell.exec", "nginx-shared")).code, 66)
+      assert.strictEqual((yield* started("github.*", "gateway")).code, 66)
+    }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+  )
+
   it.effect("refuses a host directory that does not exist or is not a directory", () =>
     Effect.gen(function* () {
       const fs = yield* FileSystem.FileSystem
