@@ -16,6 +16,7 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
 import * as NginxRun from "../harness/NginxRun.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -488,15 +489,21 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
     )
   )
 
-  it.live("reports a worker process that ends during a run, whose calls are in no log", () =>
-    alone({}, (run) =>
+  it.live("reports a worker process that ends during a run, and counts the calls that it never logged", () =>
+    alone({ script: [{ _tag: "Hang" }] }, (run) =>
       Effect.gen(function* () {
+        yield* Effect.forkChild(run.send(post()))
+        yield* Await.until(
+          "the hanging call",
+          Effect.map(run.upstream.received, ({ length }) => length === 1)
+        )
         const worker = SharedRuns.processIn(`cogni-${run.runId}-proxy`, "nginx: worker process")
         process.kill(worker, "SIGKILL")
         const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("1 minute"))
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.include(error.message, "the worker process of the proxy exited on signal 9")
         assert.notInclude(String(error), NginxRun.key)
+        assert.deepInclude(yield* run.endpoint.traffic, { calls: [], callsTotal: 1, unreadableRows: 1 })
       })
     )
   )

@@ -556,6 +556,7 @@ describe("SharedNginxLlmProxy, on Docker", () => {
         const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("1 minute"))
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.include(error.message, "the worker process of the shared nginx exited on signal 9")
+        assert.deepInclude(yield* run.endpoint.finish, { calls: [], callsTotal: 1, unreadableRows: 1 })
         yield* Await.until(
           "the end of the hanging call",
           Effect.sync(() => hanging.isClosed())

@@ -19,6 +19,7 @@ import type { Misconfigured } from "@cogni/sandbox-core/SandboxReason"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
+import * as AccessLog from "./internal/nginx/AccessLog.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
@@ -157,7 +158,10 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       })
     )
 
-    const traffic = Effect.map(settledLog, (read): LlmTraffic => ({
+    const wholeLog = Effect.zipWith(settledLog, Deferred.isDone(ended), (read, hasEnded) =>
+      hasEnded ? AccessLog.withLost(read, relay?.accepted() ?? 0) : read
+    )
+    const traffic = Effect.map(wholeLog, (read): LlmTraffic => ({
       proxy: "nginx",
       upstream: address.display,
       calls: read.calls,

@@ -37,6 +37,7 @@ import type * as EgressProxy from "./EgressProxy.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
 import * as LimitCheck from "./internal/LimitCheck.ts"
+import * as AccessLog from "./internal/nginx/AccessLog.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as NginxLimits from "./internal/nginx/NginxLimits.ts"
@@ -443,11 +444,12 @@ const openRun = Effect.fnUntraced(function* ({
   const settledLog = Effect.gen(function* () {
     const { accepted } = (yield* counts) ?? { accepted: 0 }
     if (state.relay === undefined && (yield* Deferred.isDone(opened))) yield* Effect.sleep(settleStep)
-    return yield* Effect.repeat(log.read, {
+    const read = yield* Effect.repeat(log.read, {
       until: ({ passedOn }) => passedOn >= accepted,
       schedule: Schedule.spaced(settleStep),
       times: settleStepsMax
     })
+    return (yield* Deferred.isDone(ended)) ? AccessLog.withLost(read, accepted) : read
   })
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {

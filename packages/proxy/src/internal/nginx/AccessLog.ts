@@ -47,6 +47,15 @@ export interface AccessLog {
   readonly passedOn: number
 }
 
+/**
+ * Adds the calls that an nginx which has ended passed on and never logged. `accepted` are the connections that it has
+ * made: one for each call.
+ */
+export const withLost = (log: AccessLog, accepted: number): AccessLog => {
+  const lost = Math.max(0, accepted - log.passedOn)
+  return { ...log, callsTotal: log.callsTotal + lost, unreadableRows: log.unreadableRows + lost }
+}
+
 /** Reads an access log and the error log of the same nginx. */
 export interface Reader {
   readonly addAccess: (bytes: Uint8Array) => void
