@@ -20,6 +20,8 @@ interface RelaySocketOptions extends RelayLimits {
   readonly address: Address
   /** Present exactly if the upstream is reached over TLS. */
   readonly secureContext: tls.SecureContext | undefined
+  /** Gets the number of connections. In shared memory, it outlives a thread. */
+  readonly count?: Int32Array | undefined
 }
 
 export interface RelaySocket {
@@ -44,7 +46,7 @@ export const make = (options: RelaySocketOptions): RelaySocket => {
   const streams = new Set<net.Socket>()
   const connectionsMax = options.connectionsMax ?? connectionsMaxDefault
   const pacer = BytePacer.make({ ...options, connectionsMax })
-  let accepted = 0
+  const count = options.count ?? new Int32Array(1)
   let lastFailure: string | undefined
 
   const { host, port } = address
@@ -55,7 +57,7 @@ export const make = (options: RelaySocketOptions): RelaySocket => {
       : tls.connect({ host, port, secureContext, ALPNProtocols: ["http/1.1"], ...named })
 
   const relay = (inner: net.Socket) => {
-    accepted += 1
+    Atomics.add(count, 0, 1)
     const refused =
       streams.size / 2 >= connectionsMax
         ? "too many connections at once"
@@ -114,7 +116,7 @@ export const make = (options: RelaySocketOptions): RelaySocket => {
         server.close(() => resolve())
         for (const stream of streams) stream.destroy()
       }),
-    accepted: () => accepted,
+    accepted: () => Atomics.load(count, 0),
     open: () => streams.size / 2,
     lastFailure: () => lastFailure
   }

@@ -30,6 +30,8 @@ export interface RelayAsk {
   readonly number: number
   readonly name: "open" | "counts" | "close"
   readonly socketPath: string
+  /** With `open`: shared memory for the number of connections. */
+  readonly count?: Int32Array | undefined
 }
 
 /** Counts of a relay so far. */
@@ -113,17 +115,18 @@ export const make = Effect.fnUntraced(function* ({
     Effect.promise(() => started.terminate())
   )
 
-  const ask = (name: RelayAsk["name"], socketPath: string) =>
+  const ask = (name: RelayAsk["name"], socketPath: string, count?: Int32Array) =>
     Effect.callback<RelayAnswer>((resume) => {
       const number = (asks += 1)
       asked.set(number, (answer) => resume(Effect.succeed(answer)))
-      worker.postMessage({ number, name, socketPath } satisfies RelayAsk, [])
+      worker.postMessage({ number, name, socketPath, count } satisfies RelayAsk, [])
       return Effect.sync(() => asked.delete(number))
     }).pipe(Effect.raceFirst(Deferred.await(lost)))
 
   return {
     acquire: Effect.fnUntraced(function* (socketPath) {
-      yield* Effect.acquireRelease(ask("open", socketPath), () =>
+      const count = new Int32Array(new SharedArrayBuffer(4))
+      yield* Effect.acquireRelease(ask("open", socketPath, count), () =>
         // A thread that has ended has closed its sockets.
         Effect.ignore(ask("close", socketPath))
       ).pipe(
@@ -132,7 +135,8 @@ export const make = Effect.fnUntraced(function* ({
           ({ problem }) => failed(`cannot listen on ${socketPath}: ${problem}`)
         )
       )
-      return { counts: ask("counts", socketPath).pipe(Effect.catch(() => Effect.succeed({ accepted: 0 }))) }
+      const countsOfLost = Effect.sync(() => ({ accepted: Atomics.load(count, 0) }))
+      return { counts: Effect.catch(ask("counts", socketPath), () => countsOfLost) }
     }),
     failure: Deferred.await(lost)
   }

@@ -9,8 +9,8 @@ const { authorities, owner, ...options } = workerData as RelayStart
 const secureContext = options.address.secure ? tls.createSecureContext({ ca: [...authorities] }) : undefined
 const relays = new Map<string, RelaySocket.RelaySocket>()
 
-const open = async (socketPath: string): Promise<void> => {
-  const relay = RelaySocket.make({ ...options, secureContext })
+const open = async ({ count, socketPath }: RelayAsk): Promise<void> => {
+  const relay = RelaySocket.make({ ...options, count, secureContext })
   await relay.listen(socketPath)
   relays.set(socketPath, relay)
   await fs.chmod(socketPath, 0o600)
@@ -23,9 +23,10 @@ const close = async (socketPath: string): Promise<void> => {
   await relay?.close()
 }
 
-const answerTo = async ({ name, number, socketPath }: RelayAsk): Promise<RelayAnswer> => {
+const answerTo = async (ask: RelayAsk): Promise<RelayAnswer> => {
+  const { name, number, socketPath } = ask
   try {
-    if (name === "open") await open(socketPath)
+    if (name === "open") await open(ask)
     const relay = relays.get(socketPath)
     const counts = { accepted: relay?.accepted() ?? 0, lastFailure: relay?.lastFailure() }
     if (name === "close") await close(socketPath)
