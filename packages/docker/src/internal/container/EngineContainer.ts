@@ -160,10 +160,14 @@ export const open = Effect.fnUntraced(function* (
 
   const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
     stopRequested = true
+    // Its control groups may be removed before anything else of them is read.
+    kernel?.sample()
     // A supervisor exits when its stdin closes. It ignores signals, because one could come from inside the sandbox.
     yield* supervisor === undefined ? api.kill(id, "SIGTERM") : Effect.sync(() => socket.end())
     const ended = yield* Deferred.await(exited).pipe(Effect.exit, Effect.timeoutOption(grace))
-    if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
+    if (ended._tag === "Some") return
+    kernel?.sample()
+    yield* api.kill(id, "SIGKILL")
   })
 
   const container: Container = {

@@ -11,15 +11,7 @@ import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { closeSync, lstatSync, openSync, readlinkSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
-
-/**
- * Minimum time in milliseconds between two samples of a container. Its control group is removed before its exit is
- * reported, so values of the last milliseconds are lost unless a sample reads them.
- */
-const sampleMillisMin = 5
-
-/** Number of containers above which each is sampled less often. A sample takes about 40 microseconds. */
-const frequentlyReadMax = 4
+import * as KernelSamples from "./KernelSamples.ts"
 
 export interface KernelFacts {
   readonly oomKilled: boolean
@@ -30,8 +22,11 @@ export interface KernelFacts {
 export interface KernelWatch {
   /** Whether the kernel counts here what it killed and refused. Otherwise only the engine knows. */
   readonly isComplete: boolean
-  /** Takes a sample now. The last chance is between the last output and the removal of the control group. */
-  readonly sample: () => void
+  /**
+   * Takes a sample now, and returns whether a value has changed. The last chance is between the last output and the
+   * removal of the control group.
+   */
+  readonly sample: () => boolean
   readonly facts: () => KernelFacts
   /** Reads the limits in force. */
   readonly limits: () => KernelLimits
@@ -182,17 +177,9 @@ const identityInside = (processId: number, path: string): FileIdentity | undefin
   }
 }
 
-/** Creates one sampler for all containers of this process. With many containers, it samples each less often. */
+/** Looks at containers of this process, with one sampler for all of them. */
 export const make = Effect.gen(function* () {
-  const samplers = new Set<() => void>()
-  let timer: NodeJS.Timeout | undefined
-  const tick = () => {
-    for (const sample of samplers) sample()
-    timer = samplers.size === 0 ? undefined : schedule()
-  }
-  const schedule = () =>
-    setTimeout(tick, sampleMillisMin * Math.max(1, samplers.size / frequentlyReadMax)).unref()
-  yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
+  const samples = yield* KernelSamples.make
 
   /** Opens the counters of a container. Returns `undefined` if its control groups are not accessible. */
   const open = Effect.fnUntraced(function* (processId: number, containerId: string) {
@@ -202,14 +189,7 @@ export const make = Effect.gen(function* () {
     return files === undefined ? undefined : yield* watchOne(files, limitFiles(cgroup))
   })
   /** Reads the counters of a container again and again, until the scope closes. */
-  const follow = ({ sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
-    Effect.acquireRelease(
-      Effect.sync(() => {
-        samplers.add(sample)
-        timer ??= schedule()
-      }),
-      () => Effect.sync(() => samplers.delete(sample))
-    )
+  const follow = ({ sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> => samples.follow(sample)
   return { open, follow, bootId: KernelFile.bootId() }
 })
 
@@ -230,10 +210,14 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
   let memoryBytes: number | undefined
   let processes: number | undefined
   const sample = () => {
+    const before = [memoryBytes, processes, oomKilled, processesRefused]
     memoryBytes = most(memoryBytes, count(memoryPeak()))
     processes = most(processes, count(pidsPeak()) ?? count(pids()))
     oomKilled ||= (count(memoryEvents(), "oom_kill") ?? 0) > 0
     processesRefused ||= (count(pidsEvents(), "max") ?? 0) > 0
+    return [memoryBytes, processes, oomKilled, processesRefused].some(
+      (value, index) => value !== before[index]
+    )
   }
   sample()
   // In cgroup v2, a refused process triggers a file change immediately.

@@ -1,0 +1,88 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Exit, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import * as KernelSamples from "../src/internal/container/KernelSamples.ts"
+
+/** Counts its samples. Each has changed while `isBusy`. */
+const counter = () => {
+  const one = { count: 0, isBusy: false, sample: () => ((one.count += 1), one.isBusy) }
+  return one
+}
+
+/** Lets time pass in small steps, as timers do. */
+const passing = (millis: number) =>
+  Effect.forEach(Array.from({ length: millis / 5 }), () => TestClock.adjust("5 millis"), { discard: true })
+
+it.effect("samples a container often while its values change", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const busy = counter()
+    busy.isBusy = true
+    yield* samples.follow(busy.sample)
+    yield* passing(1000)
+    assert.isAtLeast(busy.count, 190)
+  })
+)
+
+it.effect("samples a container rarely while nothing changes, and often again when something does", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const idle = counter()
+    yield* samples.follow(idle.sample)
+    yield* passing(5000)
+    const before = idle.count
+    yield* passing(20_000)
+    assert.isAtMost(idle.count - before, 11)
+    idle.isBusy = true
+    yield* passing(KernelSamples.pauseMillisMax)
+    const again = idle.count
+    yield* passing(1000)
+    assert.isAtLeast(idle.count - again, 190)
+  })
+)
+
+it.effect("samples a container soon after its start, while all others rest", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    yield* samples.follow(counter().sample)
+    yield* passing(5000)
+    const late = counter()
+    yield* samples.follow(late.sample)
+    yield* passing(10)
+    assert.isAtLeast(late.count, 1)
+  })
+)
+
+it.effect("takes no more samples in a second of many busy containers than of four", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const all = Array.from({ length: 200 }, () => {
+      const one = counter()
+      one.isBusy = true
+      return one
+    })
+    for (const one of all) yield* samples.follow(one.sample)
+    yield* passing(1000)
+    const before = all.reduce((sum, { count }) => sum + count, 0)
+    yield* passing(1000)
+    const taken = all.reduce((sum, { count }) => sum + count, 0) - before
+    assert.isAtMost(taken, 1000)
+    assert.isTrue(all.every(({ count }) => count > 0))
+  })
+)
+
+it.effect("takes no sample after the scope has closed", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const scope = yield* Scope.make()
+    const one = counter()
+    one.isBusy = true
+    yield* Scope.provide(samples.follow(one.sample), scope)
+    yield* passing(50)
+    yield* Scope.close(scope, Exit.void)
+    const before = one.count
+    yield* passing(50)
+    assert.isAbove(before, 0)
+    assert.strictEqual(one.count, before)
+  })
+)
