@@ -54,6 +54,8 @@ const trialSecondsMax = 120 + 2 * runsTotal
 const warmUps = 2
 const atOnce = 16
 const bursts = options.quick ? 1 : 5
+/** OCI runtime of our runs; plain Docker keeps the engine's default. */
+const engineRuntime = process.env["COGNI_ENGINE_RUNTIME"] || undefined
 const image = process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest"
 
 const names = {
@@ -283,7 +285,7 @@ const layerOf = (
       Layer.mergeAll(
         HostWorkspace.layer({ waiting: join(directory, "waiting") }),
         FileRunStore.layer({ directory, trafficOf: "unknown" }),
-        DockerContainerRuntime.layerApi()
+        DockerContainerRuntime.layerApi({ engineRuntime })
       )
     ),
     Layer.provideMerge(DockerApi.layer({ host: process.env["DOCKER_HOST"] }))
@@ -341,6 +343,7 @@ const machine = async (load: number): Promise<Report.Report["machine"]> => {
   return {
     processors: info.NCPU,
     engine: version.Version,
+    runtime: engineRuntime ?? info.DefaultRuntime,
     node: process.version,
     "load before": Math.round(load * 10) / 10
   }

@@ -98,13 +98,13 @@ export type Runner =
 export const engine = (settings: Settings["Service"]): Layer.Layer<DockerApi.DockerApi, RuntimeUnavailable> =>
   DockerApi.layer(settings.dockerHost === undefined ? {} : { host: settings.dockerHost })
 
-/** The container runtime, with the pull policy of the environment. */
+/** The container runtime, with the pull policy and the OCI runtime of the environment. */
 const containers = (
-  settings: Pick<Settings["Service"], "images">
+  settings: Pick<Settings["Service"], "engineRuntime" | "images">
 ): Layer.Layer<ContainerRuntime, Refusal, DockerApi.DockerApi> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.images), ({ policy }) =>
-      DockerContainerRuntime.layerApi({ images: policy })
+      DockerContainerRuntime.layerApi({ images: policy, engineRuntime: settings.engineRuntime })
     )
   )
 

@@ -73,6 +73,7 @@ export const doctor = Effect.fnUntraced(function* (
       }
     ],
     stateDirectory: settings.stateDirectory,
+    engineRuntime: settings.engineRuntime,
     workspace: input.workspace,
     workspaces: yield* Composition.workspaces(settings),
     pools: StateDirectory.paths(settings.stateDirectory).pools

@@ -37,6 +37,7 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "ConnectionStore.add": "cogni-sandbox connections add",
   ConnectionUser: "--account",
   "DockerApi.host": "DOCKER_HOST",
+  "DockerContainerRuntime.engineRuntime": "COGNI_ENGINE_RUNTIME",
   DockerDoctor: "cogni-sandbox doctor",
   DockerReaper: "cogni-sandbox prune",
   "FileRunStore.directory": "COGNI_STATE_DIR",

@@ -120,6 +120,7 @@ const config = Config.all({
     urlFile: text("COGNI_DATABASE_URL_FILE")
   }),
   dockerHost: text("DOCKER_HOST"),
+  engineRuntime: text("COGNI_ENGINE_RUNTIME"),
   runtimeImage: text("COGNI_RUNTIME_IMAGE"),
   proxyImage: text("COGNI_PROXY_IMAGE"),
   gatewayImage: text("COGNI_GATEWAY_IMAGE"),
@@ -203,6 +204,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     /** The file that contains the database URL, if any. */
     databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
+    /** OCI runtime that starts containers, by its name on the engine. Absent: the engine's default. */
+    engineRuntime: found.engineRuntime,
     runtimeImage: found.runtimeImage ?? tags["runtime"] ?? defaultImage("runtime"),
     proxyImage: found.proxyImage ?? tags["proxy"] ?? defaultImage("proxy"),
     gatewayImage: found.gatewayImage ?? tags["gateway"] ?? defaultImage("gateway"),

@@ -9,6 +9,7 @@ export const absent: Settings["Service"] = {
   database: Result.succeed({ address: { _tag: "Sqlite", path: "/state/cogni.db" }, variable: undefined }),
   databaseFile: undefined,
   dockerHost: undefined,
+  engineRuntime: undefined,
   runtimeImage: "cogni/runtime:1",
   proxyImage: "cogni/proxy:1",
   gatewayImage: "cogni/gateway:1",

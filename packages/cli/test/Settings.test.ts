@@ -55,6 +55,8 @@ describe("Settings", () => {
         database: Result.succeed(DatabaseSettings.besideRecords("/state/cogni-sandbox")),
         databaseFile: undefined,
         dockerHost: undefined,
+        engineRuntime: undefined,
+        engineRuntime: undefined,
         runtimeImage: "cogni-sandbox/runtime:latest",
         proxyImage: "cogni-sandbox/proxy:latest",
         gatewayImage: "cogni-sandbox/gateway:latest",

@@ -14,6 +14,7 @@ export const names = [
   "ConnectionStore.add",
   "ConnectionUser",
   "DockerApi.host",
+  "DockerContainerRuntime.engineRuntime",
   "DockerDoctor",
   "DockerReaper",
   "FileRunStore.directory",

@@ -57,6 +57,9 @@ const Info = Schema.Struct({
   ServerVersion: Schema.String,
   /** The runc that starts containers: a version or a commit, sometimes with a distribution's suffix. */
   RuncCommit: Schema.optional(Schema.NullOr(Schema.Struct({ ID: Schema.String }))),
+  /** OCI runtimes that it can start containers with, by name, and the one that it uses by default. */
+  Runtimes: Schema.optional(Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown))),
+  DefaultRuntime: Schema.optional(Schema.String),
   Driver: Schema.String,
   CgroupVersion: Schema.optional(Schema.String),
   CgroupDriver: Schema.optional(Schema.String),

@@ -62,6 +62,11 @@ const nameOf = (runId: RunId, role: ResourceLabels.Role) => `cogni-${runId}-${ro
 interface RuntimeOptions {
   /** Behavior for an image that the engine does not have. Default: {@link ImagePull.never}. */
   readonly images?: ImagePull.PullPolicy | undefined
+  /**
+   * OCI runtime that starts containers, by its name on the engine, such as `crun` (default: the engine's). What it makes
+   * of the security settings is verified like that of any other, before each agent starts.
+   */
+  readonly engineRuntime?: string | undefined
 }
 
 const make: (
@@ -69,6 +74,8 @@ const make: (
 ) => Effect.Effect<ContainerRuntime["Service"], never, DockerApi.DockerApi | Scope.Scope> = Effect.fnUntraced(
   function* (options = {}) {
     const api = yield* DockerApi.DockerApi
+    const { engineRuntime } = options
+    const hardened = (spec: ContainerSpec) => Hardening.hostConfig(spec, { engineRuntime })
     const events = yield* ContainerEvents.make(api)
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
@@ -147,7 +154,7 @@ const make: (
       spec: ContainerSpec,
       holder: NetworkHolder.NetworkHolder | undefined
     ) {
-      const own = Hardening.hostConfig(spec)
+      const own = hardened(spec)
       const hostConfig = holder === undefined ? own : { ...own, NetworkMode: `container:${holder.id}` }
       let isEmpty = () => false
       const id = yield* create(spec, {
@@ -173,7 +180,7 @@ const make: (
       quiet: runStarts.quiet,
       start: Effect.fnUntraced(function* (image) {
         const spec = NetworkHolder.specOf(image, waitingId())
-        const hostConfig = Hardening.hostConfig(spec)
+        const hostConfig = hardened(spec)
         const id = yield* create(spec, {
           hostConfig,
           ...NetworkHolder.program,
@@ -223,7 +230,7 @@ const make: (
     const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
       const spec = asContainer(waiting)
       yield* ensureImage(spec.image)
-      const hostConfig = Hardening.hostConfig(spec)
+      const hostConfig = hardened(spec)
       const { waitSecondsMax } = waiting
       // Older than the container, so that it is found here until it is removed.
       const runs: Array<RunId> = []
@@ -242,7 +249,7 @@ const make: (
         runs.push(runId)
         return { noteStart: Effect.sync(() => void (run.isStarted = true)) }
       }
-      return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf, noteRun })
+      return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, hardened, nameOf, noteRun })
     })
 
     return ContainerRuntime.of({

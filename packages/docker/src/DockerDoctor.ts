@@ -39,6 +39,8 @@ export interface DoctorOptions {
   readonly stateDirectory: string
   /** A directory to check as a workspace. Absent: no directory is checked. */
   readonly workspace?: string | undefined
+  /** The OCI runtime that runs ask the engine for. Absent: the engine's default. */
+  readonly engineRuntime?: string | undefined
   /** The same workspace options that runs use. */
   readonly workspaces?: HostWorkspace.Options | undefined
   /** Directory of the reports of pools. Absent: no pool is checked. */
@@ -85,6 +87,22 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
   ...KnownWeaknesses.findings(info),
   ok("capacity", `${info.NCPU} CPUs, ${formatBytes(info.MemTotal)} of memory`)
 ]
+
+/** Checks whether the engine has the OCI runtime that runs ask for. Pure. */
+export const runtimeFinding = (
+  { DefaultRuntime = "unknown", Runtimes }: Pick<DockerApi.Info, "DefaultRuntime" | "Runtimes">,
+  engineRuntime: string | undefined
+): Finding => {
+  if (engineRuntime === undefined) return ok("engine runtime", `${DefaultRuntime}, the engine's default`)
+  const names = Object.keys(Runtimes ?? {})
+  return names.includes(engineRuntime)
+    ? ok("engine runtime", engineRuntime)
+    : fail(
+        "engine runtime",
+        `the engine does not know ${engineRuntime}, only ${names.toSorted().join(", ") || "its default"}`,
+        `Add it to "runtimes" in the engine's daemon.json, or correct ${named("DockerContainerRuntime.engineRuntime")}`
+      )
+}
 
 const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
   address.type === "tcp"
@@ -240,6 +258,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
   return [
     ok("engine", `${format(api.address)}, ${info.OperatingSystem}`),
     ...engineFindings(info, apiVersion),
+    runtimeFinding(info, options.engineRuntime),
     ...(isShared ? yield* sharedFindings(info) : []),
     isShared
       ? ok("files", "shared with this host: sockets of runs are mounted")

@@ -58,6 +58,8 @@ interface Place {
    * else `/var/run/docker.sock`.
    */
   readonly docker?: string | undefined
+  /** OCI runtime that starts sandboxes, by its name on the engine, such as `crun`. Default: the engine's. */
+  readonly engineRuntime?: string | undefined
   /**
    * Simulates containers in memory instead, with this program in place of each command. Then nothing else here is used
    * but `agents`: no engine, no model, no registry and no file.
@@ -215,8 +217,9 @@ export const runAgent = async (agentId: string, options: HostOptions & AgentOpti
 }
 
 const divided = <O extends Host>(options: O): readonly [Host, Omit<O, keyof Host>] => {
-  const { agents, docker, inMemory, ledger, registries, stateDirectory, upstream, ...rest } = options
-  return [{ agents, docker, inMemory, ledger, registries, stateDirectory, upstream }, rest]
+  const { agents, docker, engineRuntime, inMemory, ledger, registries, stateDirectory, upstream, ...rest } =
+    options
+  return [{ agents, docker, engineRuntime, inMemory, ledger, registries, stateDirectory, upstream }, rest]
 }
 
 const layerOf = (options: Host & Pool): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
@@ -234,7 +237,7 @@ const layerOf = (options: Host & Pool): Layer.Layer<SandboxRunner.SandboxRunner,
     ),
     Layer.provide(proxyOf(options, paths.packages)),
     Layer.provide([
-      containersOf(options.docker),
+      containersOf(options),
       FileRunStore.layer({
         directory: stateDirectory,
         trafficOf: AuditTraffic.reader({ prices: options.upstream?.prices })
@@ -257,12 +260,15 @@ const layerOf = (options: Host & Pool): Layer.Layer<SandboxRunner.SandboxRunner,
 
 const dockerHost = Config.withDefault(Config.String("DOCKER_HOST"), "")
 
-/** Containers of the engine at this address, or else of the one that the environment names at this moment. */
-const containersOf = (address: string | undefined) =>
+/** Containers of the engine of these options, or else of the one that the environment names at this moment. */
+const containersOf = ({ docker, engineRuntime }: Pick<Place, "docker" | "engineRuntime">) =>
   Layer.unwrap(
     Effect.gen(function* () {
-      const named = address ?? (yield* dockerHost.parse(ConfigProvider.fromEnv()))
-      return DockerContainerRuntime.layer({ host: named === "" ? DockerSocket.defaultPath : named })
+      const named = docker ?? (yield* dockerHost.parse(ConfigProvider.fromEnv()))
+      return DockerContainerRuntime.layer({
+        host: named === "" ? DockerSocket.defaultPath : named,
+        engineRuntime
+      })
     }).pipe(Effect.orDie)
   )
 

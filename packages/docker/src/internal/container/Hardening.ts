@@ -12,6 +12,11 @@ import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>
 
+/** Program that starts the processes of a container, as the engine names it. Absent: the engine's default. */
+export interface Starter {
+  readonly engineRuntime?: string | undefined
+}
+
 /** Size of a container's `/dev/shm`. */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
@@ -21,7 +26,7 @@ const fileSlackBytes = 64 * 1024
 /** CFS period in microseconds. The CPU limit is a quota of it. */
 const cpuPeriodMicros = 100_000
 
-export const hostConfig = (spec: ContainerSpec) => {
+export const hostConfig = (spec: ContainerSpec, { engineRuntime }: Starter = {}) => {
   const { limits } = spec
   const fileBytesMax = limits.workspaceBytesMax + fileSlackBytes
   const temporary = `rw,exec,nosuid,nodev,size=${limits.temporaryBytesMax},mode=1777`
@@ -50,6 +55,7 @@ export const hostConfig = (spec: ContainerSpec) => {
     Privileged: false,
     ReadonlyRootfs: true,
     RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
+    ...(engineRuntime === undefined ? {} : { Runtime: engineRuntime }),
     // Our own profile, so that the refused calls do not depend on the engine's version.
     SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
     ShmSize: sharedMemoryBytesMax,

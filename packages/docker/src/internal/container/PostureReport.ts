@@ -137,6 +137,10 @@ export const engineMismatches = (
 ): ReadonlyArray<string> => {
   const normalized = normalize(used)
   return [
+    // Without a wish, the engine names its default.
+    ...(asked.Runtime === undefined || asked.Runtime === used["Runtime"]
+      ? []
+      : [`the engine uses Runtime ${canonical(used["Runtime"])}, not ${canonical(asked.Runtime)}`]),
     ...Object.entries(normalize({ ...asked })).flatMap(([name, want]) =>
       want === normalized[name]
         ? []

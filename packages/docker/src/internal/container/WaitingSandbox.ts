@@ -12,10 +12,12 @@ import { boundTwice, nameInUse, unusable, type WaitingContainer } from "@cogni/s
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 import type * as EngineContainer from "./EngineContainer.ts"
-import * as Hardening from "./Hardening.ts"
+import type * as Hardening from "./Hardening.ts"
 import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
+  /** Returns the security settings of a cold run of a spec. */
+  readonly hardened: (spec: ContainerSpec) => Hardening.HostConfig
   readonly nameOf: (runId: RunId, role: "agent") => string
   /** Notes which run has the sandbox, until that is removed. `undefined`: the run has another one of this process. */
   readonly noteRun: (runId: RunId) => { readonly noteStart: Effect.Effect<void> } | undefined
@@ -24,7 +26,7 @@ interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>
 /** Starts the sandbox, verifies its posture, and lets it wait. */
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
-  { claim, container, endedNow, fail, hostConfig, nameOf, noteRun, spec, troubled }: Opened
+  { claim, container, endedNow, fail, hardened, hostConfig, nameOf, noteRun, spec, troubled }: Opened
 ) {
   const posture = yield* container.start
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
@@ -44,7 +46,7 @@ export const make = Effect.fnUntraced(function* (
     const noted = noteRun(run.runId)
     if (noted === undefined) return yield* nameInUse(name)
     const scope = yield* Effect.scope
-    const runConfig = Hardening.hostConfig(run)
+    const runConfig = hardened(run)
     const onEngine = Effect.gen(function* () {
       if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
       // The last two are short, and a third connection would cost as much as both.
