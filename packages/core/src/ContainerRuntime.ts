@@ -57,6 +57,8 @@ export interface ContainerSpec {
     Partial<Pick<Limits, "stopGraceSecondsMax">>
   /** True for an `agent` whose argv is the supervisor of `SandboxSpec`: it accepts commands as long as it runs. */
   readonly supervised?: boolean | undefined
+  /** Program that a sandbox that waits for this run has loaded. Ignored by a container without a wait. */
+  readonly preload?: ReadonlyArray<string> | undefined
   /** Written to stdin of a `proxy` at its start. Keeps data out of the engine's configuration. */
   readonly stdin?: string | undefined
 }
@@ -131,7 +133,7 @@ export interface Container {
 }
 
 /** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
-type WaitingSpec = Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> & {
+type WaitingSpec = Pick<ContainerSpec, "image" | "mounts" | "preload" | "supervised" | "user"> & {
   /** Random. Names the sandbox until a run has it. */
   readonly waitingId: RunId
   /** It ends itself after this time, if no run has got it. */
@@ -139,10 +141,15 @@ type WaitingSpec = Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user
   readonly limits: Omit<ContainerSpec["limits"], "runtimeSecondsMax" | "stopGraceSecondsMax">
 }
 
-/** A started sandbox of verified posture that waits for one run. */
+/**
+ * A started sandbox of verified posture that waits for one run. If its specification has a program to load, that has
+ * loaded its code and is stopped.
+ */
 type WaitingContainer = {
   readonly id: string
   readonly posture: Posture
+  /** Memory that it uses, as the kernel counts it. `undefined`: unknown. */
+  readonly memoryBytes?: number | undefined
   /** Whether it is known to have ended, without asking the engine. */
   readonly hasEnded: Effect.Effect<boolean>
   /** Why no run may get it: it has ended, or its image was replaced. `undefined` if one may. */

@@ -271,6 +271,7 @@ export const make = (options: MemoryOptions = {}): Effect.Effect<ContainerRuntim
           Effect.gen(function* () {
             if (isBound) return yield* WaitingSandbox.boundTwice
             isBound = true
+            if (!WaitingSandbox.isSamePreload(spec, run)) return yield* WaitingSandbox.otherShape(["preload"])
             const container = yield* containerOf(run, nameOf(run), scope)
             const bound = Effect.flatMap(Ref.get(resources), (all) =>
               all.has(nameOf(run))

@@ -9,7 +9,10 @@
 export interface PoolLimits {
   /** Waiting sandboxes of all shapes (default 8). */
   readonly sandboxesMax: number
-  /** Memory of all waiting sandboxes together, at {@link sandboxBytes} each (default 256 MiB). */
+  /**
+   * Memory of all waiting sandboxes together, in bytes (default 1 GiB). One counts as {@link sandboxBytes}, or, if it has
+   * loaded the code of an agent, as what the kernel counts for it.
+   */
   readonly memoryBytesMax: number
   /**
    * With less available memory on the host, no sandbox waits (default 1 GiB). One is started only with
@@ -25,12 +28,15 @@ export interface PoolLimits {
 /** Memory that a waiting sandbox is counted as: its three small processes, and what the kernel needs for it. */
 export const sandboxBytes = 16 * 1024 * 1024
 
-/** Memory that must be available beyond the bound to start a sandbox. */
+/** Memory that a sandbox with the code of an agent is counted as until one of its shape was measured. */
+export const loadedBytes = 512 * 1024 * 1024
+
+/** Memory that must be available beyond the bound to start a sandbox. More, if it loads the code of an agent. */
 export const startBytesMore = 4 * sandboxBytes
 
 export const defaults: PoolLimits = {
   sandboxesMax: 8,
-  memoryBytesMax: 256 * 1024 * 1024,
+  memoryBytesMax: 1024 * 1024 * 1024,
   memoryAvailableBytesMin: 1024 * 1024 * 1024,
   demandSecondsMax: 600,
   ageSecondsMax: 1800
@@ -50,13 +56,29 @@ export interface Demand {
   readonly refillMillis: number
   /** Sandboxes that wait whatever the demand. */
   readonly kept: number
+  /** Whether its sandboxes load the code of an agent. */
+  readonly loads: boolean
+  /** Most memory that one of them used with that code; 0 if none was measured yet. */
+  readonly memoryBytes: number
   /** Starts that failed since the last one that succeeded. */
   readonly failures: number
   /** None is started before this time. Other shapes are not affected. */
   readonly pausedUntilMillis: number
 }
 
-export const noDemand: Demand = { arrivals: [], refillMillis: 0, kept: 0, failures: 0, pausedUntilMillis: 0 }
+export const noDemand: Demand = {
+  arrivals: [],
+  refillMillis: 0,
+  kept: 0,
+  loads: false,
+  memoryBytes: 0,
+  failures: 0,
+  pausedUntilMillis: 0
+}
+
+/** Returns the memory that a sandbox of a shape is counted as. */
+export const bytesOf = ({ loads, memoryBytes }: Pick<Demand, "loads" | "memoryBytes">): number =>
+  loads ? Math.max(sandboxBytes, memoryBytes === 0 ? loadedBytes : memoryBytes) : sandboxBytes
 
 /** Longest pause after failed starts of a shape. */
 const pauseSecondsMax = 60
@@ -71,13 +93,21 @@ export const failed = (demand: Demand, nowMillis: number): Demand => {
   }
 }
 
-/** Notes a start that succeeded. */
-export const started = (demand: Demand, refillMillis: number): Demand => ({
+/**
+ * Notes a start that succeeded, and the memory that the sandbox uses. The most that one of its shape used counts, so
+ * that none is started and removed in turn.
+ */
+export const started = (demand: Demand, refillMillis: number, memoryBytes = 0): Demand => ({
   ...demand,
   refillMillis,
-  failures: 0,
+  memoryBytes: Math.max(demand.memoryBytes, memoryBytes),
+  // Whether its loaded code works is known only when it has served a run.
+  failures: demand.loads ? demand.failures : 0,
   pausedUntilMillis: 0
 })
+
+/** Notes that one of its sandboxes served a run. */
+export const served = (demand: Demand): Demand => ({ ...demand, failures: 0 })
 
 /** Adds an arrival, and forgets those that are too old. */
 export const arrived = (
@@ -137,19 +167,16 @@ export interface Step {
   readonly start: string | undefined
 }
 
-/** Returns how many sandboxes may wait. */
-export const placesOf = ({ memoryBytesMax, sandboxesMax }: PoolLimits): number =>
-  Math.floor(Math.min(sandboxesMax, memoryBytesMax / sandboxBytes))
-
 /**
- * Divides the places of the pool among the shapes: first those to keep, then by demand, where the shape that was asked
+ * Divides the places and the memory of the pool among the shapes: first those to keep, then by demand, where the shape that was asked
  * for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
  */
 export const shares = (
   { demand, nowMillis, waiting }: PoolFacts,
   limits: PoolLimits
 ): ReadonlyMap<string, number> => {
-  let left = placesOf(limits)
+  let left = Math.floor(limits.sandboxesMax)
+  let leftBytes = limits.memoryBytesMax
   const lastOf = (one: Demand) => one.arrivals.at(-1) ?? 0
   const ordered = [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))
   const most = new Map(
@@ -164,9 +191,11 @@ export const shares = (
   for (const wantedOf of [(one: Demand) => one.kept, (one: Demand) => wanted(one, nowMillis, limits)]) {
     for (const [key, one] of ordered) {
       const before = given.get(key) ?? 0
-      const more = Math.min(left, Math.max(0, Math.min(wantedOf(one), most.get(key)!) - before))
+      const places = Math.min(left, Math.floor(leftBytes / bytesOf(one)))
+      const more = Math.min(places, Math.max(0, Math.min(wantedOf(one), most.get(key)!) - before))
       given.set(key, before + more)
       left -= more
+      leftBytes -= more * bytesOf(one)
     }
   }
   return given
@@ -192,9 +221,10 @@ export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
   const spareBytes = (facts.memoryAvailableBytes ?? Infinity) - limits.memoryAvailableBytesMin
   const oldest = left.at(-1)
   if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
-  const start =
-    spareBytes < startBytesMore
-      ? undefined
-      : [...given].find(([key, share]) => (kept.get(key) ?? 0) < share)?.[0]
+  const start = [...given].find(
+    ([key, share]) =>
+      (kept.get(key) ?? 0) < share &&
+      spareBytes >= startBytesMore + bytesOf(facts.demand.get(key)!) - sandboxBytes
+  )?.[0]
   return { drop, start }
 }

@@ -10,6 +10,8 @@ export interface PoolReport {
     /** Equal for sandboxes that can serve the same runs. */
     readonly shape: string
     readonly ageSeconds: number
+    /** Memory that it used when it had loaded the code of an agent. Absent: it loads none. */
+    readonly memoryBytes?: number | undefined
   }>
   /** Waiting sandboxes that were started. */
   readonly started: number

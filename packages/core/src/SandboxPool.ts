@@ -78,7 +78,7 @@ export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/
 })
 
 /** Sandboxes that wait whatever the demand. */
-export interface Kept extends Pick<OpenSpecInput, "image" | "limits" | "memory"> {
+export interface Kept extends Pick<OpenSpecInput, "image" | "limits" | "memory" | "preload"> {
   readonly supervised?: boolean | undefined
   readonly count: number
 }
@@ -148,11 +148,12 @@ export const make = Effect.fnUntraced(function* (
       ...state.counts,
       ...(networks === undefined ? {} : { networks }),
       cold: { ...state.cold },
-      waiting: [...state.entries.values()].map(({ key, shape: { image, supervised }, sinceMillis }) => ({
-        image,
-        supervised,
-        shape: key,
-        ageSeconds: (now - sinceMillis) / 1000
+      waiting: [...state.entries.values()].map((entry) => ({
+        image: entry.shape.image,
+        supervised: entry.shape.supervised,
+        shape: entry.key,
+        ageSeconds: (now - entry.sinceMillis) / 1000,
+        ...(entry.container.memoryBytes === undefined ? {} : { memoryBytes: entry.container.memoryBytes })
       })),
       ...failureOf(state)
     }))
@@ -196,7 +197,13 @@ const keep = Effect.fnUntraced(function* (
     return yield* invalid(`keep: count is ${count}, not a whole number of sandboxes`)
   // Sandboxes of one shape differ only in limits that a run sets again.
   const before = state.known.get(plan.key)?.demand.kept ?? 0
-  state.known.set(plan.key, { ...plan, demand: { ...PoolPolicy.noDemand, kept: before + count } })
+  state.known.set(plan.key, { ...plan, demand: { ...demandOf(plan), kept: before + count } })
+})
+
+/** The demand of a shape that no run has asked for. */
+const demandOf = ({ shape }: Pick<WaitingEntry.Plan, "shape">): PoolPolicy.Demand => ({
+  ...PoolPolicy.noDemand,
+  loads: shape.preload !== undefined
 })
 
 const invalid = (problem: string) => Effect.fail(new InvalidSpec({ problems: [`pool: ${problem}`] }))
@@ -226,7 +233,16 @@ const ageSecondsLimit = 3 * 3600
 /** Refuses to keep more sandboxes than the pool has places for. */
 const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
   const kept = [...known.values()].reduce((sum, { demand }) => sum + demand.kept, 0)
-  const places = PoolPolicy.placesOf(limits)
+  const shares = PoolPolicy.shares(
+    {
+      nowMillis: 0,
+      memoryAvailableBytes: undefined,
+      demand: new Map([...known].map(([key, { demand }]) => [key, demand])),
+      waiting: []
+    },
+    limits
+  )
+  const places = [...shares.values()].reduce((sum, share) => sum + share, 0)
   return kept <= places
     ? Effect.void
     : invalid(
@@ -269,7 +285,11 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         })
       )
       // Counted when nothing can make the run start cold any more.
-      const proceed = container.proceed.pipe(Effect.andThen(PoolMetrics.claimed("hit")), Effect.andThen(over))
+      const proceed = container.proceed.pipe(
+        Effect.andThen(PoolMetrics.claimed("hit")),
+        Effect.andThen(Effect.sync(() => change(state, plan.key, PoolPolicy.served))),
+        Effect.andThen(over)
+      )
       return { ...container, exit, proceed }
     }),
     discard: (why) =>
@@ -280,6 +300,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
         entry.isEmpty = true
+        // The program that it has loaded may be the reason, and would be the next time.
+        if (plan.shape.preload !== undefined)
+          change(state, plan.key, (demand) => PoolPolicy.failed(demand, nowMillis), why)
         return Effect.andThen(over, discard(state, why, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
@@ -290,10 +313,22 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
   } satisfies Warm
 })
 
+/** Changes what is known of a shape. */
+const change = (
+  { known }: PoolState.PoolState,
+  key: string,
+  changed: (demand: PoolPolicy.Demand) => PoolPolicy.Demand,
+  failure?: string
+) => {
+  const before = known.get(key)
+  if (before !== undefined)
+    known.set(key, { ...before, failure: failure ?? before.failure, demand: changed(before.demand) })
+}
+
 /** Notes that a run asked for a shape. */
 const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.Plan, nowMillis: number) => {
   const before = known.get(plan.key)
-  const demand = PoolPolicy.arrived(before?.demand ?? PoolPolicy.noDemand, nowMillis, limits)
+  const demand = PoolPolicy.arrived(before?.demand ?? demandOf(plan), nowMillis, limits)
   known.delete(plan.key)
   known.set(plan.key, { ...plan, failure: before?.failure, demand })
   // The map is in the order of the last arrival.

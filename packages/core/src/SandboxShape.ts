@@ -16,6 +16,8 @@ export interface SandboxShape {
   readonly supervised: boolean
   /** Whether `.cogni` in the workspace belongs to the agent. */
   readonly memory: boolean
+  /** Program that loads the code of an agent before there is a run. */
+  readonly preload?: ReadonlyArray<string> | undefined
   /** Limits that are fixed when a sandbox is created: sizes of file systems, and limits that processes inherit. */
   readonly limits: Pick<Limits, "temporaryBytesMax" | "filesOpenMax" | "workspaceBytesMax">
 }
@@ -33,19 +35,22 @@ export const make = ({ spec, supervised }: Pick<Asked, "spec" | "supervised">): 
     image: spec.image,
     supervised,
     memory: spec.memory,
+    // Commands of an open sandbox are sent to its supervisor.
+    ...(spec.preload === undefined || supervised ? {} : { preload: spec.preload }),
     limits: { filesOpenMax, temporaryBytesMax, workspaceBytesMax }
   }
 }
 
 /** Returns a text that is equal for equal shapes. */
-export const keyOf = ({ image, limits, memory, supervised }: SandboxShape): string =>
+export const keyOf = ({ image, limits, memory, preload, supervised }: SandboxShape): string =>
   [
     image,
     supervised ? "open" : "run",
     memory ? "memory" : "inputs",
     limits.temporaryBytesMax,
     limits.filesOpenMax,
-    limits.workspaceBytesMax
+    limits.workspaceBytesMax,
+    ...(preload === undefined ? [] : [JSON.stringify(preload)])
   ].join(" ")
 
 const isLarge = ({ argv, env }: Pick<SandboxSpec, "argv" | "env">): boolean => {

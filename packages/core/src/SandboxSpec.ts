@@ -61,7 +61,13 @@ export const SandboxSpec = Schema.Struct({
    * network stays closed: the mirror is a part of the gateway, over the same socket as the model.
    */
   packages: withDefault(PackagePatterns, []),
-  canaries: withDefault(CanaryPolicy, "off")
+  canaries: withDefault(CanaryPolicy, "off"),
+  /**
+   * Program that loads the code of an agent in a sandbox of a pool before its run, and then becomes the program of the
+   * run: it gets `argv` and `env` then. Set by the definition of an agent. It must contain nothing of a run. A run gets
+   * only a sandbox with the same one, and a run that starts cold ignores it.
+   */
+  preload: Schema.optionalKey(Schema.NonEmptyArray(Argument).check(Schema.isMaxLength(64)))
 }).check(
   Schema.makeFilter((spec) => {
     const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce(

@@ -49,6 +49,20 @@ export const unusable = (why: string): ContainerFailed =>
     remedy: "Start this run in a container of its own"
   })
 
+/** The error of a run that asks for something that the waiting sandbox does not have, and cannot get. */
+export const otherShape = (fields: ReadonlyArray<string>): ContainerFailed =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the waiting sandbox differs from what the run asks for: ${fields.join(", ")}`,
+    remedy: "Start this run in a container of its own"
+  })
+
+/** Whether a sandbox has loaded the program that a run asks for. */
+export const isSamePreload = (
+  one: Pick<ContainerSpec, "preload">,
+  other: Pick<ContainerSpec, "preload">
+): boolean => JSON.stringify(one.preload ?? []) === JSON.stringify(other.preload ?? [])
+
 /** Returns the host directory that is mounted at a place of the sandbox. */
 export const sourceAt = (
   { mounts }: Pick<PreparedDirectories, "mounts">,

@@ -32,6 +32,8 @@ export interface Troubles {
   postureDiffers: boolean
   /** Number of times that the image was rebuilt. */
   images: number
+  /** Memory of a waiting sandbox that has loaded a program. */
+  loadedBytes: number
   /** How long the engine takes to say whether a sandbox can be used. */
   lookMillis: number
   /** How long the engine takes to remove a sandbox that waited. */
@@ -45,6 +47,8 @@ export interface Seen {
   readonly prepared: Array<string>
   /** IDs of the waiting sandboxes that a run was bound to. */
   readonly bound: Array<string>
+  /** IDs of the waiting sandboxes that got a run of another loaded program. */
+  readonly mixed: Array<string>
   /** Waiting sandboxes and directories that exist now. */
   readonly existing: Set<string>
   readonly killed: Set<string>
@@ -58,6 +62,7 @@ export const makeTroubles = (): Troubles => ({
   bindMillis: 0,
   postureDiffers: false,
   images: 0,
+  loadedBytes: 2 ** 27,
   lookMillis: 0,
   removeMillis: 0
 })
@@ -66,6 +71,7 @@ export const makeSeen = (): Seen => ({
   asked: 0,
   prepared: [],
   bound: [],
+  mixed: [],
   existing: new Set(),
   killed: new Set()
 })
@@ -116,6 +122,7 @@ export const runtime = (
             )
             return {
               ...waiting,
+              ...(spec.preload === undefined ? {} : { memoryBytes: troubles.loadedBytes }),
               hasEnded: isKilled,
               unusable: Effect.suspend(() =>
                 troubles.lookMillis === 0 ? Effect.void : Effect.sleep(troubles.lookMillis)
@@ -131,6 +138,7 @@ export const runtime = (
                   if (troubles.bindFails) return yield* failed("it cannot be bound")
                   yield* unlessKilled
                   if (images !== troubles.images) return yield* failed("its image was replaced")
+                  if (String(spec.preload) !== String(run.preload)) seen.mixed.push(waiting.id)
                   const container = yield* waiting.bind(run)
                   seen.bound.push(waiting.id)
                   return {

@@ -143,6 +143,37 @@ describe("PoolPolicy", () => {
     )
   })
 
+  it("counts a sandbox that loads code as the most that one of its shape used, and starts it with memory for it", () => {
+    const loads = demandOf([1, 1, 1, 1], { loads: true })
+    const limits = { ...defaults, memoryBytesMax: 2 ** 30 }
+    const placesOf = (demand: PoolPolicy.Demand) =>
+      PoolPolicy.shares(factsOf({ one: demand }), limits).get("one")
+    assert.strictEqual(placesOf(loads), 2, "before one was measured")
+    const measured = PoolPolicy.started(loads, 5, 2 ** 28)
+    assert.strictEqual(placesOf(measured), 4)
+    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, 2 ** 29 + 1)), 1)
+    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, 2 ** 20)), 4, "not less than before")
+    assert.strictEqual(placesOf(PoolPolicy.started(loads, 5, 2 ** 31)), 0)
+    const step = (spareBytes: number) =>
+      PoolPolicy.next(
+        factsOf(
+          { loads: measured, plain: demandOf([9]) },
+          [],
+          defaults.memoryAvailableBytesMin + PoolPolicy.startBytesMore + spareBytes
+        ),
+        { ...limits, memoryBytesMax: 2 ** 31 }
+      ).start
+    assert.strictEqual(step(2 ** 28 - sandboxBytes), "loads")
+    assert.strictEqual(step(2 ** 28 - sandboxBytes - 1), "plain")
+  })
+
+  it("forgets failures of a shape that loads code only when it has served a run", () => {
+    const failing = PoolPolicy.failed(PoolPolicy.failed(demandOf([1], { loads: true }), now), now)
+    const started = PoolPolicy.started(failing, 5, 2 ** 28)
+    assert.deepStrictEqual([started.failures, started.pausedUntilMillis], [2, 0])
+    assert.strictEqual(PoolPolicy.served(started).failures, 0)
+  })
+
   it.prop(
     "finds the same peak as a count of every window",
     [Schema.Array(between(0, 60)), between(0, 20)],
@@ -158,6 +189,8 @@ describe("PoolPolicy", () => {
       Schema.Struct({
         secondsAgo: Schema.Array(between(0, 700)),
         kept: between(0, 3),
+        loads: Schema.Boolean,
+        memoryBytes: Schema.Literals([0, 1, sandboxBytes, 3 * sandboxBytes]),
         refillMillis: between(0, 9000)
       })
     ).check(Schema.isMaxLength(5)),
@@ -186,7 +219,9 @@ describe("PoolPolicy", () => {
       const gone = new Set(drop.map(({ id }) => id))
       waiting = waiting.filter(({ id }) => !gone.has(id))
       if (start !== undefined) waiting.push(waits(`started-${step}`, start, 0))
-      assert.isAtMost(waiting.length, Math.min(pool.sandboxesMax, pool.memorySandboxes))
+      assert.isAtMost(waiting.length, pool.sandboxesMax)
+      const bytes = waiting.reduce((sum, { key }) => sum + PoolPolicy.bytesOf(demand[key]!), 0)
+      assert.isAtMost(bytes, limits.memoryBytesMax)
       if (drop.length === 0 && start === undefined) break
     }
     if (pool.isLow) return assert.deepStrictEqual(waiting, [])

@@ -19,6 +19,7 @@ const Event = Schema.Union([
     /** Seconds that the program takes. */
     seconds: between(0, 4),
     exitCode: between(0, 3),
+    /** Sandboxes of the second have loaded their code. */
     shape: between(0, 1),
     withModel: Schema.Boolean,
     memoryBytesMax: Schema.Literals([2 ** 28, 2 ** 29]),
@@ -63,11 +64,12 @@ interface Ended {
 }
 
 const specOf = (number: number, event: Ended["event"]): SandboxSpec.SandboxSpecInput => ({
-  image: `memory/agent-${event.shape}`,
+  image: "memory/agent",
   argv: ["agent", String(event.seconds), String(event.exitCode), `argument-of-${number}`],
   env: { SECRET: `secret-of-${number}` },
   inputs: [{ name: "prompt.txt", content: `prompt-of-${number}` }],
   limits: { memoryBytesMax: event.memoryBytesMax },
+  ...(event.shape === 1 ? { preload: ["load", "agent"] } : {}),
   ...(event.withModel
     ? { llm: { ...llm, identity: { ...llm.identity, billingAccountId: `account-of-${number}` } } }
     : {})
@@ -158,6 +160,7 @@ describe("SandboxPool", () => {
         )
         assert.strictEqual(new Set(seen.bound).size, seen.bound.length, "two runs had one sandbox")
         assert.deepStrictEqual([...seen.existing], [])
+        assert.deepStrictEqual(seen.mixed, [], "runs got another loaded program than theirs")
       })
     },
     { arbitrary: { runs: 150, seed: "pool-1" } }

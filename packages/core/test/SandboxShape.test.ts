@@ -59,9 +59,13 @@ describe("SandboxShape", () => {
         yield* keyOf({}, { supervised: true }),
         yield* keyOf({ limits: { temporaryBytesMax: 2 ** 20 } }),
         yield* keyOf({ limits: { filesOpenMax: 100 } }),
-        yield* keyOf({ limits: { workspaceBytesMax: 2 ** 20 } })
+        yield* keyOf({ limits: { workspaceBytesMax: 2 ** 20 } }),
+        yield* keyOf({ preload: ["node", "load.mjs"] }),
+        yield* keyOf({ preload: ["node load.mjs"] })
       ]
-      assert.strictEqual(new Set([plain, ...others]).size, 7)
+      assert.strictEqual(new Set([plain, ...others]).size, 9)
+      const open = yield* keyOf({ preload: ["node", "load.mjs"] }, { supervised: true })
+      assert.strictEqual(open, others[2], "an open sandbox loads nothing")
     })
   )
 })

@@ -11,6 +11,13 @@ const waiting = Effect.gen(function* () {
   yield* attached.listen
   return {
     attached,
+    write: (channel: 1 | 2, text: string) =>
+      Effect.sync(() => {
+        const header = Buffer.alloc(8)
+        header[0] = channel
+        header.writeUInt32BE(text.length, 4)
+        socket.push(Buffer.concat([header, Buffer.from(text)]))
+      }),
     end: Effect.andThen(
       Effect.sync(() => socket.push(null)),
       attached.ended
@@ -42,6 +49,24 @@ describe("AttachedContainer", () => {
       yield* end
       yield* TestClock.adjust("5 seconds")
       assert.include(yield* Fiber.join(claiming), endedEarly)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("returns the report after a program was loaded, with all that came before it", () =>
+    Effect.gen(function* () {
+      const { attached, write } = yield* waiting
+      const report = "cogni-posture 1\ncogni-posture end"
+      yield* write(2, `${report}\n`)
+      assert.strictEqual(yield* attached.report, report)
+      const loading = yield* Effect.forkChild(attached.load("load\n"), { startImmediately: true })
+      yield* write(2, `hello\n${report}\n`)
+      assert.strictEqual(yield* Fiber.join(loading), `hello\n${report}`)
+      assert.isFalse(attached.hasSpoken())
+      const claiming = yield* Effect.forkChild(attached.claim("claim\n", ""), { startImmediately: true })
+      yield* write(1, "hello\n")
+      yield* write(2, `${report}\n`)
+      yield* Fiber.join(claiming)
+      assert.isTrue(attached.hasSpoken())
     }).pipe(Effect.scoped)
   )
 

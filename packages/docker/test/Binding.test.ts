@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Argument, Environment } from "@cogni/sandbox-core/SpecFields"
 import { Schema } from "effect"
-import { encode } from "../src/internal/container/Binding.ts"
+import { encode, encodeLoad } from "../src/internal/container/Binding.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const socket = { COGNI_SOCKET: "/llm-sock/llm.sock" }
@@ -32,6 +32,10 @@ describe("Binding", () => {
   it("equals the recorded lines", () => {
     assert.strictEqual(encode(run), "claim\n65\n\n1\n2\nA=1\nLONG=x\\n\\n\n3\nsh\n-c\necho 'a\\nb' \\\\n\n")
     assert.strictEqual(encode({ ...run, env: {} }).split("\n")[3], "0", "without a socket")
+  })
+
+  it("asks for a program before there is a run", () => {
+    assert.strictEqual(encodeLoad(["node", "a\nb"], "nonce"), "load\nnonce\n2\nnode\na\\nb\n")
   })
 
   it("sends an open sandbox neither variables nor a command", () => {

@@ -37,7 +37,7 @@ describe("WaitingSandbox", () => {
     })
   )
 
-  it("serves no run of another image, user, network or kind", () => {
+  it("serves no run of another image, user, network, loaded program or kind", () => {
     const { written } = ContainerSpecs
     const { user } = written
     assert.deepStrictEqual(differences(written, { ...written, argv: ["other"], env: { A: "1" } }), [])
@@ -45,6 +45,10 @@ describe("WaitingSandbox", () => {
     assert.deepStrictEqual(differences(written, { ...written, image: "other" }), ["image"])
     assert.deepStrictEqual(differences(written, { ...written, supervised: true }), ["supervised"])
     assert.deepStrictEqual(differences(written, { ...written, user: { ...user, userId: 7 } }), ["user"])
+    const preload = ["node", "load.mjs"]
+    assert.deepStrictEqual(differences(written, { ...written, preload }), ["preload"])
+    assert.deepStrictEqual(differences({ ...written, preload }, written), ["preload"])
+    assert.deepStrictEqual(differences({ ...written, preload }, { ...written, preload: [...preload] }), [])
     const network = { mode: "internal", networkName: "other" } as const
     assert.deepStrictEqual(differences(written, { ...written, network }), ["network"])
   })

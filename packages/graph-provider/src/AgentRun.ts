@@ -37,7 +37,7 @@ export interface AgentRequest extends Pick<AgentTask, "messages" | "personality"
 }
 
 /** The host's part of a run's spec: everything that does not follow from the agent. */
-export interface HostTerms extends Omit<OpenSpecInput, "inputs"> {
+export interface HostTerms extends Omit<OpenSpecInput, "inputs" | "preload"> {
   readonly runId: RunId
   readonly llm: NonNullable<SandboxSpecInput["llm"]>
 }
@@ -140,6 +140,7 @@ export const specOf = (
     ...terms,
     llm: { ...terms.llm, identity: { ...terms.llm.identity, agentId: agent.id } },
     argv: agent.argv(task),
+    ...(agent.preload === undefined ? {} : { preload: agent.preload }),
     env: { ...agent.env(task), ...terms.env },
     inputs: agent.inputs(task),
     limits: { ...agent.limits, ...terms.limits }

@@ -75,18 +75,24 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
 
 const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =>
   Effect.suspend(() => {
-    const { counts, entries, known } = state
+    const { counts, entries, known, limits } = state
     entries.set(entry.id, entry)
     counts.started += 1
     const plan = known.get(entry.key)
-    if (plan !== undefined)
-      known.set(entry.key, {
-        ...plan,
-        failure: undefined,
-        demand: PoolPolicy.started(plan.demand, entry.startMillis)
-      })
+    if (plan !== undefined) {
+      const demand = PoolPolicy.started(plan.demand, entry.startMillis, entry.container.memoryBytes)
+      known.set(entry.key, { ...plan, failure: tooLarge(demand, limits), demand })
+    }
     return Effect.andThen(PoolMetrics.changed(1), PoolMetrics.started("ready"))
   })
+
+/** Returns why a shape can have no sandbox: its loaded code takes more memory than the pool may use. */
+const tooLarge = (demand: PoolPolicy.Demand, { memoryBytesMax }: PoolPolicy.PoolLimits) => {
+  const bytes = PoolPolicy.bytesOf(demand)
+  return bytes <= memoryBytesMax
+    ? undefined
+    : `with its loaded code, a sandbox uses ${bytes} bytes, more than the pool may use (memoryBytesMax: ${memoryBytesMax})`
+}
 
 const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: string, message: string) {
   const nowMillis = yield* Clock.currentTimeMillis

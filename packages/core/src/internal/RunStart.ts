@@ -57,7 +57,8 @@ export const make = Effect.fnUntraced(function* (
     mounts: prepared?.mounts ?? [...workspace.mounts, ...(inside?.mounts ?? [])],
     network: spec.network,
     limits: spec.limits,
-    supervised
+    supervised,
+    ...(supervised || spec.preload === undefined ? {} : { preload: spec.preload })
   }
   const created = yield* create(ports, life, pooled, asked).pipe(life.phase("create"))
   const [{ container, posture }] = yield* Effect.all(

@@ -88,6 +88,7 @@ export const start: (
           user: prepared.user,
           mounts: prepared.mounts,
           supervised: shape.supervised,
+          ...(shape.preload === undefined ? {} : { preload: shape.preload }),
           limits: { ...limits, ...shape.limits },
           waitSecondsMax
         }),

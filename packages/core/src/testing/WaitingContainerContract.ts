@@ -14,6 +14,14 @@ export interface Fixture {
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
 
+/** Loads nothing, and becomes the program of its run. For every image that is built on the runtime image. */
+const preload: ReadonlyArray<string> = [
+  "node",
+  "--input-type=module",
+  "-e",
+  'import { becomeProgram, receiveRun } from "/usr/local/lib/cogni/preload.mjs"; becomeProgram(receiveRun())'
+]
+
 const leftovers = (runId: RunId.RunId) => ContainerRuntime.use((runtime) => runtime.leftovers(runId))
 
 const absent = new ContainerFailed({
@@ -24,8 +32,8 @@ const absent = new ContainerFailed({
 
 const waitingOf = (
   waitingId: RunId.RunId,
-  { image, limits, mounts, supervised, user }: ContainerSpec
-): WaitingSpec => ({ waitingId, waitSecondsMax: 60, image, limits, mounts, supervised, user })
+  { image, limits, mounts, preload, supervised, user }: ContainerSpec
+): WaitingSpec => ({ waitingId, waitSecondsMax: 60, image, limits, mounts, preload, supervised, user })
 
 const prepared = Effect.fnUntraced(function* (spec: ContainerSpec) {
   const { prepare } = yield* ContainerRuntime
@@ -106,6 +114,24 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
         const other = yield* prepared(second)
         const doubled = Effect.flatMap(other.waiting.bind(second), ({ start }) => start)
         assert.strictEqual((yield* Effect.flip(doubled))._tag, "ContainerFailed")
+      })
+    )
+
+    it.effect("serves only a run whose program it has loaded", () =>
+      Effect.gen(function* () {
+        const plain = yield* specOf({ _tag: "ExitsWith", exitCode: 3 })
+        const loads = { ...plain, preload }
+        const other = { ...plain, preload: [...preload, "other"] }
+        for (const run of [plain, other]) {
+          const { waiting } = yield* prepared(loads)
+          assert.strictEqual((yield* Effect.flip(waiting.bind(run)))._tag, "ContainerFailed")
+        }
+        const { waiting } = yield* prepared(loads)
+        const container = yield* waiting.bind(loads)
+        yield* container.start
+        yield* container.proceed
+        yield* Stream.runDrain(container.output)
+        assert.strictEqual((yield* container.exit).exitCode, 3)
       })
     )
 

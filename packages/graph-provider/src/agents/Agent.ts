@@ -44,6 +44,11 @@ export interface Agent extends AgentDescription {
   /** Command line, without the prompt: one argument is limited to 128 KiB, and visible in `ps`. */
   readonly argv: (task: AgentTask) => Argv
   readonly env: (task: AgentTask) => Readonly<Record<string, string>>
+  /**
+   * Program of the image that loads the agent's code in a sandbox of a pool, and becomes the agent when a run comes
+   * (`receiveRun` of the runtime image's `preload.mjs`). The same for every task.
+   */
+  readonly preload?: Argv | undefined
   /** Limits that this agent needs, unless the caller sets others. */
   readonly limits: Partial<Limits>
   /** Files at `/cogni/<name>`, read-only. */

@@ -17,6 +17,10 @@ const counted = (texts: ReadonlyArray<string>): ReadonlyArray<string> => [
   ...texts.map(line)
 ]
 
+/** Asks a waiting sandbox to load a program. The report that follows repeats the nonce. */
+export const encodeLoad = (preload: ReadonlyArray<string>, nonce: string): string =>
+  ["load", nonce, ...counted(preload), ""].join("\n")
+
 export const encode = (
   spec: Pick<ContainerSpec, "argv" | "env" | "limits" | "supervised">,
   token = ""

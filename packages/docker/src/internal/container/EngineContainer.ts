@@ -28,7 +28,7 @@ import * as Deadline from "./Deadline.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
 import * as KernelFacts from "./KernelFacts.ts"
-import { hostMismatches, limitMismatches, parseReport, parseStatus, takesToken } from "./PostureReport.ts"
+import * as PostureReport from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
 
 /** Services that all containers of a runtime share. */
@@ -76,6 +76,8 @@ export const open = Effect.fnUntraced(function* (
   let stopRequested = false
   const configuration = EngineConfiguration.make({ isWaiting })
   let isEmpty = false
+  let hasProgram = false
+  let atStart: EngineConfiguration.Compared | undefined
   /** Sent with `go`. Empty: the engine reports the exit. */
   let goToken = ""
   // Made before a run waits for it.
@@ -131,11 +133,24 @@ export const open = Effect.fnUntraced(function* (
     )
     if (!held) return undefined
     const configured = configuration.of(inspected, asked.hostConfig)
+    atStart = configured
     const report = yield* attached.report
     const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
-    if (!isWaiting && takesToken(report)) goToken = yield* token
+    if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
+
+  /** Lets a waiting container load a program, and checks both. */
+  const load = (preload: ReadonlyArray<string>) =>
+    Effect.gen(function* () {
+      const nonce = randomBytes(16).toString("hex")
+      const report = yield* attached.load(Binding.encodeLoad(preload, nonce))
+      hasProgram = true
+      yield* noneOf(PostureReport.programMismatches(report, nonce))
+      yield* requireUntroubled(troubled)
+      if (atStart === undefined) return yield* unusable("it was not started")
+      return yield* posture(atStart, { ...asked, bootId: kernelFacts.bootId }, report)
+    }).pipe(Scope.provide(scope), Effect.withSpan("Container.load"))
 
   /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
   const claim = (
@@ -154,7 +169,10 @@ export const open = Effect.fnUntraced(function* (
       kernel?.sample()
       yield* requireUntroubled(troubled)
       const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
-      yield* noneOf(limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
+      yield* noneOf([
+        ...PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}),
+        ...(hasProgram ? PostureReport.programMismatches(report) : [])
+      ])
       return seen
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
 
@@ -187,8 +205,18 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
-  const troubled = () => troubleOf(told, kernel?.facts())
-  return { container, claim, fail, endedNow: attached.hasEnded, isEmpty: () => isEmpty, troubled }
+  const troubled = () =>
+    attached.hasSpoken() ? "its program wrote before it had a run" : troubleOf(told, kernel?.facts())
+  return {
+    container,
+    claim,
+    load,
+    fail,
+    endedNow: attached.hasEnded,
+    isEmpty: () => isEmpty,
+    memoryBytes: () => kernel?.memoryBytes(),
+    troubled
+  }
 })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
@@ -279,7 +307,7 @@ const posture = (
   }: Pick<Asked, "networkMismatches" | "spec"> & { readonly bootId: string },
   report: string
 ): Effect.Effect<Posture, PostureMismatch> => {
-  const seen = parseReport(report)
+  const seen = PostureReport.parseReport(report)
   if (seen === undefined || inspected === undefined) {
     return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
   }
@@ -291,7 +319,7 @@ const posture = (
     ...(process === undefined
       ? []
       : [
-          ...hostMismatches(parseStatus(process.status)),
+          ...PostureReport.hostMismatches(PostureReport.parseStatus(process.status)),
           ...hostExchanged(spec.mounts, bootId, (target) => process.identities.get(target))
         ])
   ]

@@ -30,6 +30,8 @@ export interface KernelWatch {
   readonly facts: () => KernelFacts
   /** Reads the limits in force. */
   readonly limits: () => KernelLimits
+  /** Reads how much memory is in use. Without pages of files, which the kernel gives up when it needs memory. */
+  readonly memoryBytes: () => number | undefined
 }
 
 /** Opens a file once, and returns a function that reads it from the beginning on each call. */
@@ -71,9 +73,13 @@ export const cgroupFiles = (cgroup: string): CgroupFiles | undefined => {
   const path = (controller: string) => pathOf(cgroup, controller)
   const [memory, pids, unified] = [path("memory"), path("pids"), path("")]
   if (memory !== undefined && pids !== undefined)
-    return filesIn(`/memory${memory}`, ["memory.max_usage_in_bytes", "memory.oom_control"], `/pids${pids}`)
+    return filesIn(
+      `/memory${memory}`,
+      ["memory.max_usage_in_bytes", "memory.oom_control", "memory.usage_in_bytes"],
+      `/pids${pids}`
+    )
   if (unified === undefined || unified === "/") return undefined
-  return filesIn(unified, ["memory.peak", "memory.events"], unified)
+  return filesIn(unified, ["memory.peak", "memory.events", "memory.current"], unified)
 }
 
 /** Returns the paths of the limits of a process, from its `/proc/PID/cgroup`. Pure. */
@@ -102,9 +108,15 @@ const pathOf = (cgroup: string, controller: string): string | undefined =>
 
 type CgroupFiles = ReturnType<typeof filesIn>
 
-const filesIn = (memory: string, [peak, events]: readonly [string, string], pids: string) => ({
+const filesIn = (
+  memory: string,
+  [peak, events, current]: readonly [string, string, string],
+  pids: string
+) => ({
   memoryPeak: `/sys/fs/cgroup${memory}/${peak}`,
   memoryEvents: `/sys/fs/cgroup${memory}/${events}`,
+  memory: `/sys/fs/cgroup${memory}/${current}`,
+  memoryParts: `/sys/fs/cgroup${memory}/memory.stat`,
   pidsEvents: `/sys/fs/cgroup${pids}/pids.events`,
   pidsPeak: `/sys/fs/cgroup${pids}/pids.peak`,
   pids: `/sys/fs/cgroup${pids}/pids.current`,
@@ -244,6 +256,12 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
       ...(processes === undefined ? {} : { processes })
     }
   })
+  const memoryUsed = () => {
+    const used = count(KernelFile.read(files.memory))
+    const parts = KernelFile.read(files.memoryParts)
+    const filePages = (name: string) => count(parts, `total_${name}`) ?? count(parts, name) ?? 0
+    return used === undefined ? undefined : used - filePages("active_file") - filePages("inactive_file")
+  }
   const isComplete =
     count(memoryEvents(), "oom_kill") !== undefined && count(pidsEvents(), "max") !== undefined
   const limits = (): KernelLimits => ({
@@ -251,5 +269,5 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
     processes: limitOf(pidsLimit()),
     cpuQuotaMicros: limitOf(cpuLimit())
   })
-  return { isComplete, sample, facts, limits } satisfies KernelWatch
+  return { isComplete, sample, facts, limits, memoryBytes: memoryUsed } satisfies KernelWatch
 })

@@ -13,6 +13,10 @@ export const lines = {
   begin: "cogni-posture 1",
   /** The entrypoint accepts a token after `go`. Images of earlier releases do not. */
   takesToken: "go token",
+  /** A waiting sandbox has loaded its program; followed by the nonce of the host. */
+  loaded: "loaded ",
+  /** A line of the status of that program. */
+  program: "program ",
   end: "cogni-posture end",
   started: "cogni-start",
   failed: "cogni-failed "
@@ -129,6 +133,25 @@ export const parseReport = (text: string): Posture | undefined => {
 
 /** Returns whether the entrypoint that wrote a report accepts a token, with which `cogni-init` reports the exit. */
 export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
+
+/**
+ * Lists what is wrong with the program that a waiting sandbox has loaded: its isolation must be that of the process that
+ * reports it. With a nonce, the report must repeat it, because the program could write one of its own before it is stopped.
+ */
+export const programMismatches = (text: string, nonce?: string): ReadonlyArray<string> => {
+  const all = text.split("\n")
+  const of = (word: string) =>
+    all.flatMap((line) => (line.startsWith(word) ? [line.slice(word.length)] : []))
+  const [program, own] = [of(lines.program), of("status ")]
+  return [
+    ...(nonce === undefined || (all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`))
+      ? []
+      : ["the report is not the one that was asked for: the program that it loads has written to standard error"]),
+    ...(program.length > 0 && canonical(program) === canonical(own)
+      ? []
+      : ["the program that it has loaded is not isolated as the sandbox is, or was not reported"])
+  ]
+}
 
 /** Lists the differences between the engine's configuration of a container and the requested one, a sentence each. */
 export const engineMismatches = (

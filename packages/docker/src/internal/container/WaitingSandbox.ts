@@ -5,10 +5,17 @@
  * engine longer than everything else. Its attach stream tells it the rest.
  */
 import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { mismatches } from "@cogni/sandbox-core/Posture"
+import { mismatches, type Posture } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
-import { boundTwice, nameInUse, unusable, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
+import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
+import {
+  boundTwice,
+  isSamePreload,
+  nameInUse,
+  otherShape,
+  unusable,
+  type WaitingContainer
+} from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 import type * as EngineContainer from "./EngineContainer.ts"
@@ -26,11 +33,24 @@ interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>
 /** Starts the sandbox, verifies its posture, and lets it wait. */
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
-  { claim, container, endedNow, fail, hardened, hostConfig, nameOf, noteRun, spec, troubled }: Opened
+  {
+    claim,
+    container,
+    endedNow,
+    fail,
+    hardened,
+    hostConfig,
+    load,
+    memoryBytes,
+    nameOf,
+    noteRun,
+    spec,
+    troubled
+  }: Opened
 ) {
-  const posture = yield* container.start
-  const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
-  if (posture === undefined || found.length > 0) return yield* new PostureMismatch({ mismatches: found })
+  // No program that is not ours runs before the posture is verified, also not one that only loads its code.
+  const started = yield* verified(spec, yield* container.start)
+  const posture = spec.preload === undefined ? started : yield* verified(spec, yield* load(spec.preload))
   let isBound = false
   const whyNot = Effect.map(
     Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
@@ -75,11 +95,20 @@ export const make = Effect.fnUntraced(function* (
   return {
     id: container.id,
     posture,
+    memoryBytes: spec.preload === undefined ? undefined : memoryBytes(),
     hasEnded: Effect.sync(endedNow),
     unusable: whyNot,
     bind
   } satisfies WaitingContainer
 })
+
+/** Returns the reported posture, or fails with its mismatches. */
+const verified = (spec: ContainerSpec, posture: Posture | undefined) => {
+  const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
+  return posture === undefined || found.length > 0
+    ? Effect.fail(new PostureMismatch({ mismatches: found }))
+    : Effect.succeed(posture)
+}
 
 /** Time for the engine to do its part of a claim. After it, the run starts cold. */
 const engineSecondsMax = 5
@@ -122,12 +151,6 @@ export const differences = (waiting: ContainerSpec, run: ContainerSpec): Readonl
   ...(run.image === waiting.image ? [] : ["image"]),
   ...((run.supervised === true) === (waiting.supervised === true) ? [] : ["supervised"]),
   ...(run.user.userId === waiting.user.userId && run.user.groupId === waiting.user.groupId ? [] : ["user"]),
+  ...(isSamePreload(waiting, run) ? [] : ["preload"]),
   ...(run.network.mode === "none" ? [] : ["network"])
 ]
-
-const otherShape = (fields: ReadonlyArray<string>) =>
-  new ContainerFailed({
-    operation: "bind",
-    detail: `the waiting sandbox differs from what the run asks for: ${fields.join(", ")}`,
-    remedy: "Start this run in a container of its own"
-  })

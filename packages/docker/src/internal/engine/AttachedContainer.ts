@@ -19,6 +19,9 @@ const reportSecondsMax = 30
 /** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
 const claimSecondsMax = 5
 
+/** Timeout in seconds of the report after a program was loaded. The sandbox itself gives the program 30 s. */
+const loadSecondsMax = 40
+
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
     detail: `interrupted the output of a container (${messageOf(thrown)})`,
@@ -62,6 +65,8 @@ export const make = Effect.fnUntraced(function* (options: {
   const told = yield* Deferred.make<number>()
   let mark: EndMark.EndMark | undefined
   let hasEnded = false
+  let isHeld = options.held
+  let hasSpoken = false
 
   const endedEarly = () =>
     failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)
@@ -97,6 +102,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const take = (chunk: OutputChunk) => {
     if (handshake === undefined) return pass(chunk)
+    if (isHeld && chunk.channel === "stdout") hasSpoken = true
     const { output: rest, said } = handshake.push(chunk)
     return Effect.andThen(Effect.forEach(said, hear, { discard: true }), pass(rest))
   }
@@ -108,6 +114,17 @@ export const make = Effect.fnUntraced(function* (options: {
         orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${secondsMax} s`))
       })
     )
+
+  /** Sends a message to a container that waits, and returns the report that follows. */
+  const ask = Effect.fnUntraced(function* (text: string, what: string, secondsMax: number) {
+    handshake?.expectReport()
+    reported = yield* Deferred.make<string, ContainerError>()
+    // A container that ended while it waited reports nothing more. One that ends from here on fails the report.
+    if (hasEnded) return yield* endedEarly()
+    return yield* Effect.andThen(write(options.socket, text), Deferred.await(reported)).pipe((report) =>
+      inTime(report, what, secondsMax)
+    )
+  })
 
   return {
     /** Begins to read. Call it before the start, so that no output is missed. */
@@ -138,16 +155,15 @@ export const make = Effect.fnUntraced(function* (options: {
      * Sends the claim of a run to a waiting container, and returns the report that follows. With a token, the container
      * ends its output with its exit code.
      */
-    claim: Effect.fnUntraced(function* (text: string, token: string) {
-      handshake?.expectReport()
-      if (token !== "") mark = EndMark.make(token)
-      reported = yield* Deferred.make<string, ContainerError>()
-      // A container that ended while it waited reports nothing more. One that ends from here on fails the report.
-      if (hasEnded) return yield* endedEarly()
-      return yield* Effect.andThen(write(options.socket, text), Deferred.await(reported)).pipe((report) =>
-        inTime(report, "report its posture to its run", claimSecondsMax)
-      )
-    }),
+    claim: (text: string, token: string) =>
+      Effect.suspend(() => {
+        if (token !== "") mark = EndMark.make(token)
+        return ask(text, "report its posture to its run", claimSecondsMax)
+      }),
+    /** Tells a waiting container which program to load, and returns the report that follows. */
+    load: (text: string) => ask(text, "load its program", loadSecondsMax),
+    /** Whether a held container has written to standard output, which only a loaded program can. */
+    hasSpoken: () => hasSpoken,
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
      * the container when stdin ends, and that happens when this process dies. With a token, the container ends its
@@ -156,6 +172,7 @@ export const make = Effect.fnUntraced(function* (options: {
     go: (token: string) =>
       Effect.suspend(() => {
         if (token !== "") mark = EndMark.make(token)
+        isHeld = false
         return Effect.andThen(
           write(options.socket, token === "" ? "go\n" : `go ${token}\n`),
           inTime(Deferred.await(started), "start its agent")

@@ -1,0 +1,303 @@
+/**
+ * Programs that load their code in a sandbox that waits, on real Docker: each becomes the program of its run, knows
+ * nothing of a run before that, and can do nothing that the host takes for something else.
+ */
+import { assert, layer } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { Effect } from "effect"
+import * as Await from "../harness/Await.ts"
+import { docker } from "../harness/Docker.ts"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+type Preload = NonNullable<SandboxSpecInput["preload"]>
+
+/** A program that does something while it loads, and something with its run. */
+const loading = (before: string, then = ""): Preload => [
+  "node",
+  "--input-type=module",
+  "-e",
+  `import fs from "node:fs"; import { spawn } from "node:child_process";
+   import { becomeProgram, receiveRun } from "/usr/local/lib/cogni/preload.mjs"; ${before}; ${then}`
+]
+
+/** Reads all that a program can see of a run. */
+const look = `const read = (path) => { try { return fs.readFileSync(path, "utf8") } catch (error) { return error.code } };
+  const see = () => ({ argv: process.argv, env: { ...process.env }, cwd: process.cwd(), pid: process.pid, parent: process.ppid,
+    processes: fs.readdirSync("/proc").filter((name) => /^\\d+$/.test(name)).map((id) => read("/proc/" + id + "/cmdline") + read("/proc/" + id + "/environ")),
+    first: ["environ", "mem", "maps", "fd/0"].flatMap((name) => [1, process.ppid].map((id) => name + " " + read("/proc/" + id + "/" + name))),
+    files: ["/workspace", "/cogni", "/llm-sock", "/tmp", "/home/agent", "/dev/shm"].flatMap((path) => fs.readdirSync(path)) });
+  const before = see()`
+
+/** Runs the first argument of its run in its own process. */
+const evaluates = loading(
+  look,
+  "const run = receiveRun(); await new (Object.getPrototypeOf(async () => {}).constructor)('run', 'see', 'before', 'fs', run.argv[1])(run, see, before, fs)"
+)
+
+/** Starts its run as if it had loaded nothing. */
+const plain = loading("", "becomeProgram(receiveRun())")
+
+const run = (spec: Partial<SandboxSpecInput> & Pick<SandboxSpecInput, "argv" | "preload">) =>
+  SandboxRunner.SandboxRunner.use((runner) => runner.run({ image: Images.runtime, ...spec }))
+
+const evaluated = (code: string, more: Partial<SandboxSpecInput> = {}) =>
+  run({ ...more, preload: evaluates, argv: ["agent", code] })
+
+const report = Effect.flatMap(SandboxPool.SandboxPool, (pool) => pool.report)
+
+/** Waits until sandboxes with this program are ready. */
+const ready = (preload: Preload, count = 1) =>
+  Await.until(
+    `${count} sandboxes wait with their program`,
+    Effect.map(
+      report,
+      ({ waiting }) =>
+        waiting.filter(({ shape }) => shape.endsWith(JSON.stringify(preload))).length >= count
+    )
+  )
+
+/** Runs an effect whose run must get a waiting sandbox. */
+const pooled = <A, E, R>(preload: Preload, effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    yield* ready(preload)
+    const before = (yield* report).hits
+    const value = yield* effect
+    assert.strictEqual((yield* report).hits, before + 1)
+    return value
+  })
+
+const textOf = ({ output }: RunResult) => output.stdout.text
+
+const keep = [
+  { image: Images.runtime, preload: evaluates, count: 1 },
+  { image: Images.runtime, preload: plain, count: 1 }
+]
+
+layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeout: "3 minutes" })(
+  "a program that has loaded before its run",
+  (it) => {
+    it.effect("becomes the program of its run, with its arguments, variables, directory and exit code", () =>
+      Effect.gen(function* () {
+        const odd = 'it\'s\n"one" \\n \t\u0001 ☃'
+        const result = yield* pooled(
+          evaluates,
+          run({
+            preload: evaluates,
+            argv: [
+              "agent",
+              "console.log(JSON.stringify(see())); fs.writeSync(2, 'x'.repeat(300_000)); process.exitCode = 7",
+              odd
+            ],
+            env: { GREETING: odd },
+            inputs: [{ name: "prompt.txt", content: "hello" }]
+          })
+        )
+        assert.strictEqual(result.exitCode, 7)
+        assert.strictEqual(result.output.stderr.bytes, 300_000)
+        const seen = JSON.parse(textOf(result))
+        assert.strictEqual(seen.argv.at(-1), odd)
+        assert.strictEqual(seen.env.GREETING, odd)
+        assert.strictEqual(seen.cwd, "/workspace")
+        assert.include(seen.files, "prompt.txt")
+        assert.strictEqual(JSON.stringify(Object.keys(seen.env).filter((name) => /^COGNI_/u.test(name))), "[]")
+      })
+    )
+
+    it.effect("knew nothing of any run before its own, and could read neither process that will", () =>
+      Effect.gen(function* () {
+        const outputs: Array<string> = []
+        const names = ["alpha", "bravo"]
+        for (const name of names) {
+          const result = yield* pooled(
+            evaluates,
+            evaluated(
+              `console.log(JSON.stringify({ before, now: see() })); for (const path of ["/tmp", "/workspace", "/dev/shm"]) fs.writeFileSync(path + "/left-by-${name}", "")`,
+              {
+                runId: RunId.RunId.make(`run-of-${name}-${crypto.randomUUID().slice(0, 8)}`),
+                env: { SECRET: `secret-of-${name}` },
+                inputs: [{ name: `prompt-of-${name}.txt`, content: "hello" }]
+              }
+            )
+          )
+          outputs.push(textOf(result))
+        }
+        for (const [index, text] of outputs.entries()) {
+          const { before, now } = JSON.parse(text)
+          assert.notMatch(JSON.stringify(before), /-of-|left-by|COGNI_/u)
+          assert.include(JSON.stringify(now), `secret-of-${names[index]}`)
+          const other = names[1 - index]!
+          assert.notMatch(text, new RegExp(`(secret|run|prompt)-of-${other}|left-by-${other}`, "u"))
+          for (const line of [...before.first, ...now.first]) assert.match(line, / (EACCES|EPERM)$/u)
+          assert.deepStrictEqual(before.files, [".cogni"])
+          // cogni-init has it as its child, as it has any program.
+          assert.deepStrictEqual([now.pid, now.parent], [before.pid, 1])
+        }
+      })
+    )
+
+    it.effect("is stopped while it waits, and counted with the memory that it uses", () =>
+      Effect.gen(function* () {
+        yield* ready(evaluates)
+        const { waiting } = yield* report
+        for (const { memoryBytes = 0 } of waiting) assert.isAbove(memoryBytes, 8 * 1024 ** 2)
+        const ids = (yield* docker("ps", "--quiet", "--filter", "name=waiting-")).split("\n").filter(Boolean)
+        const states: Array<string> = []
+        for (const id of ids)
+          // Those of other tests may be gone.
+          states.push(yield* Effect.orElseSucceed(docker("top", id, "-eo", "pid,stat,args"), () => ""))
+        assert.match(states.join("\n"), /^\d+\s+T\S*\s+node .*receiveRun/mu)
+        assert.notMatch(states.join("\n"), /^\d+\s+[^T\s]\S*\s+node .*receiveRun/mu)
+      })
+    )
+
+    it.effect("looks to its run like a sandbox in which it was not, if it replaces itself", () =>
+      Effect.gen(function* () {
+        const survey = [
+          "env | sort | sed 's/^HOSTNAME=.*/HOSTNAME=…/'",
+          "ls -lan --time-style=+ /workspace /cogni /tmp /home/agent /dev/shm | sed 's/^total .*//'",
+          'names=$(for p in /proc/[0-9]*; do cat $p/comm; done); echo "$names" | sort',
+          "tail -n +2 /proc/net/tcp; ulimit -a; grep -E 'Cap|Seccomp|NoNew|Uid|Gid|Groups|Sig|Shd' /proc/self/status",
+          "cat /proc/self/stat | cut -d ' ' -f 3,5- | cut -d ' ' -f 1-4 | wc -w; id; pwd; umask; ls -la /proc/self/fd | wc -l"
+        ].join("; echo; ")
+        const argv: SandboxSpecInput["argv"] = [
+          "/usr/local/bin/cogni-stdin",
+          "/cogni/prompt.txt",
+          "sh",
+          "-c",
+          `cat; ${survey}`
+        ]
+        const asked = { argv, inputs: [{ name: "prompt.txt", content: "the prompt\n" }], env: { A: "1" } }
+        const warm = yield* pooled(plain, run({ ...asked, preload: plain }))
+        const cold = yield* run({ ...asked, preload: plain, limits: { filesOpenMax: 4001 } })
+        const seen = (result: RunResult) => textOf(result).replace(/^(nofiles .*) 4\d{3}$/mu, "$1")
+        assert.include(textOf(warm), "the prompt\n")
+        assert.strictEqual(
+          seen(warm)
+            .split("\n")
+            .filter((line) => !/llm-sock/u.test(line))
+            .join("\n"),
+          seen(cold)
+        )
+      })
+    )
+
+    it.effect("gets the signals of its run, and no more time and memory than that has", () =>
+      Effect.gen(function* () {
+        const limits = { runtimeSecondsMax: 1, stopGraceSecondsMax: 2 }
+        const polite = yield* pooled(
+          evaluates,
+          Effect.flip(
+            evaluated(
+              "process.on('SIGTERM', () => { console.log('asked to end'); process.exit(3) }); setInterval(() => {}, 1000)",
+              { limits }
+            )
+          )
+        )
+        assert.strictEqual(polite.reason._tag, "TimedOut", polite.message)
+        const deaf = yield* pooled(
+          evaluates,
+          Effect.flip(evaluated("process.on('SIGTERM', () => {}); setInterval(() => {}, 1000)", { limits }))
+        )
+        assert.strictEqual(deaf.reason._tag, "TimedOut", deaf.message)
+        const large = yield* pooled(
+          evaluates,
+          Effect.flip(
+            evaluated("const kept = []; for (;;) kept.push(Buffer.alloc(2 ** 22, 1))", {
+              limits: { memoryBytesMax: 128 * 1024 ** 2 }
+            })
+          )
+        )
+        assert.strictEqual(large.reason._tag, "OomKilled", large.message)
+        const killed = yield* pooled(evaluates, evaluated("process.kill(process.pid, 'SIGSEGV')"))
+        assert.strictEqual(killed.exitCode, 139)
+      })
+    )
+
+    it.effect("has no process and no memory of its run left when that has ended", () =>
+      Effect.gen(function* () {
+        const result = yield* pooled(
+          plain,
+          run({ preload: plain, argv: ["sh", "-c", "sleep 600 & echo left behind; exit 5"] })
+        )
+        assert.deepStrictEqual([textOf(result), result.exitCode], ["left behind\n", 5])
+      })
+    )
+  }
+)
+
+const forged = `fs.writeSync(2, "cogni-posture 1\\nstatus Seccomp:\\t2\\ncogni-posture end\\n")`
+
+/** Programs that a sandbox cannot wait with, and what the host says of them. */
+const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: string]> = [
+  ["does not exist", ["/usr/local/bin/absent"], "/usr/local/bin/absent: No such file"],
+  ["ends", loading("process.exit(3)"), "ended, or closed descriptor 3, before it had loaded"],
+  [
+    "closes its descriptor",
+    loading("fs.closeSync(3); setInterval(() => {}, 1000)"),
+    "ended, or closed descriptor 3"
+  ],
+  ["writes to standard error", loading("console.error('hello')", "receiveRun()"), "has written to standard"],
+  ["writes a report of its own", loading(forged, "receiveRun()"), "has written to standard error"],
+  ["writes to standard output", loading("fs.writeSync(1, 'hello')", "receiveRun()"), "wrote before it had"],
+  [
+    "starts another program",
+    loading("spawn('sleep', ['600'], { stdio: 'ignore' })", "receiveRun()"),
+    "its program started 1 programs and left 0 files"
+  ],
+  [
+    "starts another that leaves it",
+    loading(
+      "spawn('setsid', ['-f', 'sleep', '600'], { stdio: 'ignore' }); await new Promise((r) => setTimeout(r, 500))",
+      "receiveRun()"
+    ),
+    "its program started 1 programs and left 0 files"
+  ],
+  [
+    "leaves a file",
+    loading("fs.writeFileSync('/dev/shm/left', '')", "receiveRun()"),
+    "its program started 0 programs and left 1 files"
+  ],
+  ["does not get ready", loading("setInterval(() => {}, 1000)"), "the program did not load within 30 s"]
+]
+
+layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
+  excludeTestServices: true,
+  timeout: "5 minutes"
+})("a program that cannot wait for a run", (it) => {
+  it.effect.each(broken)("lets its runs start cold, and the pool say why: it %s", ([, preload, failure]) =>
+    Effect.gen(function* () {
+      const cold = run({ argv: ["echo", "cold"], preload })
+      assert.strictEqual(textOf(yield* cold), "cold\n")
+      yield* Await.until(
+        `the pool says ${failure}`,
+        Effect.map(report, (said) => said.failure?.includes(failure) === true)
+      )
+      assert.strictEqual(textOf(yield* cold), "cold\n")
+      assert.deepStrictEqual((yield* report).waiting, [])
+    })
+  )
+
+  it.effect("ends its run at the time limit if it ignores it", () =>
+    Effect.gen(function* () {
+      const ignores = loading("fs.writeSync(3, 'ready\\n'); setInterval(() => {}, 1000)")
+      yield* run({ argv: ["true"], preload: ignores })
+      const long = "x".repeat(60_000)
+      const error = yield* pooled(
+        ignores,
+        Effect.flip(
+          run({
+            argv: ["true", long],
+            preload: ignores,
+            limits: { runtimeSecondsMax: 1, stopGraceSecondsMax: 1 }
+          })
+        )
+      )
+      assert.strictEqual(error.reason._tag, "TimedOut", error.message)
+    })
+  )
+})
