@@ -56,8 +56,7 @@ const ready = (preload: Preload, count = 1) =>
     `${count} sandboxes wait with their program`,
     Effect.map(
       report,
-      ({ waiting }) =>
-        waiting.filter(({ shape }) => shape.endsWith(JSON.stringify(preload))).length >= count
+      ({ waiting }) => waiting.filter(({ shape }) => shape.endsWith(JSON.stringify(preload))).length >= count
     )
   )
 
@@ -104,7 +103,10 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
         assert.strictEqual(seen.env.GREETING, odd)
         assert.strictEqual(seen.cwd, "/workspace")
         assert.include(seen.files, "prompt.txt")
-        assert.strictEqual(JSON.stringify(Object.keys(seen.env).filter((name) => /^COGNI_/u.test(name))), "[]")
+        assert.strictEqual(
+          JSON.stringify(Object.keys(seen.env).filter((name) => /^COGNI_/u.test(name))),
+          "[]"
+        )
       })
     )
 
@@ -241,9 +243,21 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
     loading("fs.closeSync(3); setInterval(() => {}, 1000)"),
     "ended, or closed descriptor 3"
   ],
-  ["writes to standard error", loading("console.error('hello')", "receiveRun()"), "has written to standard"],
-  ["writes a report of its own", loading(forged, "receiveRun()"), "has written to standard error"],
-  ["writes to standard output", loading("fs.writeSync(1, 'hello')", "receiveRun()"), "wrote before it had"],
+  [
+    "writes to standard error",
+    loading("console.error('hello')", "receiveRun()"),
+    "wrote to standard error before it had a run"
+  ],
+  [
+    "writes a report of its own",
+    loading(forged, "receiveRun()"),
+    "wrote to standard error before it had a run"
+  ],
+  [
+    "writes to standard output",
+    loading("fs.writeSync(1, 'hello')", "receiveRun()"),
+    "wrote to standard output before it had a run"
+  ],
   [
     "starts another program",
     loading("spawn('sleep', ['600'], { stdio: 'ignore' })", "receiveRun()"),

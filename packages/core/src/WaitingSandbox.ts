@@ -57,6 +57,15 @@ export const otherShape = (fields: ReadonlyArray<string>): ContainerFailed =>
     remedy: "Start this run in a container of its own"
   })
 
+/** The error of a waiting sandbox whose program is of no use before its run. */
+export const notLoaded = (why: string): ContainerFailed =>
+  new ContainerFailed({
+    operation: "load",
+    detail: why,
+    remedy:
+      "Check the preload of the agent. It must be in the image, and write, start and leave nothing before its run"
+  })
+
 /** Whether a sandbox has loaded the program that a run asks for. */
 export const isSamePreload = (
   one: Pick<ContainerSpec, "preload">,

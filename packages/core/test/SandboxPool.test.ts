@@ -196,38 +196,41 @@ describe("SandboxPool", () => {
     }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
 
-  it.effect("pauses longer after each sandbox whose loaded program was of no use to its run, until one is", () => {
-    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
-    const loads = { ...spec, preload: ["load", "agent"] as const }
-    const startedIn = Effect.fnUntraced(function* (seconds: number) {
-      const before = seen.prepared.length
-      yield* TestClock.adjust(`${seconds} seconds`)
-      yield* settled
-      return seen.prepared.length - before
-    })
-    return Effect.gen(function* () {
-      yield* run(loads)
-      yield* settled
-      assert.deepStrictEqual(
-        (yield* PoolHarness.report).waiting.map(({ memoryBytes }) => memoryBytes),
-        [troubles.loadedBytes]
-      )
-      troubles.bindFails = true
-      for (const [seconds, none] of [
-        [2, 1],
-        [4, 3]
-      ] as const) {
+  it.effect(
+    "pauses longer after each sandbox whose loaded program was of no use to its run, until one is",
+    () => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      const loads = { ...spec, preload: ["load", "agent"] as const }
+      const startedIn = Effect.fnUntraced(function* (seconds: number) {
+        const before = seen.prepared.length
+        yield* TestClock.adjust(`${seconds} seconds`)
+        yield* settled
+        return seen.prepared.length - before
+      })
+      return Effect.gen(function* () {
         yield* run(loads)
-        assert.include((yield* PoolHarness.report).failure, "it cannot be bound")
-        assert.strictEqual(yield* startedIn(none), 0)
-        assert.isAbove(yield* startedIn(seconds + 5 - none), 0)
-      }
-      troubles.bindFails = false
-      yield* run(loads)
-      const { failure, hits } = yield* PoolHarness.report
-      assert.deepStrictEqual([failure, hits], [undefined, 1])
-    }).pipe(Effect.provide(withPool({ troubles, seen })))
-  })
+        yield* settled
+        assert.deepStrictEqual(
+          (yield* PoolHarness.report).waiting.map(({ memoryBytes }) => memoryBytes),
+          [troubles.loadedBytes]
+        )
+        troubles.bindFails = true
+        for (const [seconds, none] of [
+          [2, 1],
+          [4, 3]
+        ] as const) {
+          yield* run(loads)
+          assert.include((yield* PoolHarness.report).failure, "it cannot be bound")
+          assert.strictEqual(yield* startedIn(none), 0)
+          assert.isAbove(yield* startedIn(seconds + 5 - none), 0)
+        }
+        troubles.bindFails = false
+        yield* run(loads)
+        const { failure, hits } = yield* PoolHarness.report
+        assert.deepStrictEqual([failure, hits], [undefined, 1])
+      }).pipe(Effect.provide(withPool({ troubles, seen })))
+    }
+  )
 
   it.effect("lets none wait whose loaded code takes more memory than the pool may use, and says so", () => {
     const troubles = { ...PoolHarness.makeTroubles(), loadedBytes: 2 ** 31 }

@@ -109,7 +109,8 @@ interface Signal {
 }
 
 /** The spec of a sandbox. Everything has a default; `image` is `cogni-sandbox/runtime:latest`. */
-export interface SandboxOptions extends Partial<Omit<SandboxSpecInput, "argv" | "preload" | "tools">>, Signal {}
+export interface SandboxOptions
+  extends Partial<Omit<SandboxSpecInput, "argv" | "preload" | "tools">>, Signal {}
 
 /** The spec of a run. Only `argv` has no default. */
 export interface RunOptions extends SandboxOptions, Pick<SandboxSpecInput, "argv"> {}

@@ -14,7 +14,7 @@ import type {
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
-import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
@@ -144,10 +144,12 @@ export const open = Effect.fnUntraced(function* (
   const load = (preload: ReadonlyArray<string>) =>
     Effect.gen(function* () {
       const nonce = randomBytes(16).toString("hex")
-      const report = yield* attached.load(Binding.encodeLoad(preload, nonce))
+      const report = yield* attached
+        .load(Binding.encodeLoad(preload, nonce))
+        .pipe(Effect.catchTag("ContainerFailed", ({ detail }) => Effect.fail(notLoaded(detail))))
       hasProgram = true
-      yield* noneOf(PostureReport.programMismatches(report, nonce))
-      yield* requireUntroubled(troubled)
+      const why = PostureReport.programMismatches(report, nonce)[0] ?? troubled()
+      if (why !== undefined) return yield* notLoaded(why)
       if (atStart === undefined) return yield* unusable("it was not started")
       return yield* posture(atStart, { ...asked, bootId: kernelFacts.bootId }, report)
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.load"))
@@ -206,7 +208,9 @@ export const open = Effect.fnUntraced(function* (
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
   const troubled = () =>
-    attached.hasSpoken() ? "its program wrote before it had a run" : troubleOf(told, kernel?.facts())
+    attached.hasSpoken()
+      ? "its program wrote to standard output before it had a run"
+      : troubleOf(told, kernel?.facts())
   return {
     container,
     claim,

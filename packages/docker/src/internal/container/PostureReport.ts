@@ -140,16 +140,15 @@ export const takesToken = (text: string): boolean => text.split("\n").includes(l
  */
 export const programMismatches = (text: string, nonce?: string): ReadonlyArray<string> => {
   const all = text.split("\n")
-  const of = (word: string) =>
-    all.flatMap((line) => (line.startsWith(word) ? [line.slice(word.length)] : []))
+  const of = (word: string) => all.flatMap((line) => (line.startsWith(word) ? [line.slice(word.length)] : []))
   const [program, own] = [of(lines.program), of("status ")]
   return [
     ...(nonce === undefined || (all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`))
       ? []
-      : ["the report is not the one that was asked for: the program that it loads has written to standard error"]),
+      : ["its program wrote to standard error before it had a run"]),
     ...(program.length > 0 && canonical(program) === canonical(own)
       ? []
-      : ["the program that it has loaded is not isolated as the sandbox is, or was not reported"])
+      : ["its program is not isolated as the sandbox is, or was not reported"])
   ]
 }
 
