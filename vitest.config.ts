@@ -23,24 +23,47 @@ const separate = globSync(units).filter((path) =>
 )
 
 /**
- * Files that take long, and that vitest would begin last: it begins with the longest texts. At the end of a run, one
- * worker would be busy and the others idle.
+ * Files that take long, the longest first. Vitest would begin with the longest texts: at the end of a run, one worker
+ * would be busy and the others idle.
  */
 const slow = [
-  "test/stack/Agents.test.ts",
-  "test/integration/RelayCorpus.test.ts",
+  "test/architecture/package.test.ts",
+  "packages/sessions/test/HostExecutor.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
+  "packages/cli/test/UsageRecovery.test.ts",
+  "packages/proxy/test/GatewayFloods.test.ts",
   "packages/ledger/test/LedgerRecovery.test.ts",
   "packages/sessions/test/ToolContract.test.ts",
-  "packages/sessions/test/MemoryExecutor.test.ts"
+  "packages/sessions/test/MemoryExecutor.test.ts",
+  "test/stack/DurableKills.test.ts",
+  "test/stack/Package.test.ts",
+  "test/integration/RelayCorpus.test.ts",
+  "test/stack/Agents.test.ts",
+  "test/integration/EngineFaults.test.ts",
+  "test/integration/SessionFaults.test.ts",
+  "test/stack/DurableHosts.test.ts",
+  "test/integration/RelayKill.test.ts",
+  "test/stack/CliRecords.test.ts",
+  "test/integration/Sql.test.ts",
+  "test/stack/Page.test.ts",
+  "test/stack/CliRefusals.test.ts",
+  "test/integration/RelayBadInput.test.ts",
+  "test/integration/GitRelay.test.ts",
+  "test/stack/Threads.test.ts",
+  "test/integration/Deadline.test.ts",
+  "test/stack/Relay.test.ts",
+  "test/stack/Cli.test.ts"
 ]
 
 class SlowFirst extends BaseSequencer {
   override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
-    const isSlow = ({ moduleId }: TestSpecification) => slow.some((path) => moduleId.endsWith(`/${path}`))
+    const placeOf = ({ moduleId }: TestSpecification) => {
+      const place = slow.findIndex((path) => moduleId.endsWith(`/${path}`))
+      return place === -1 ? slow.length : place
+    }
     // oxlint-disable-next-line unicorn/no-array-sort -- the method of a sequencer, not of an array
     const sorted = await super.sort(files)
-    return [...sorted.filter(isSlow), ...sorted.filter((file) => !isSlow(file))]
+    return sorted.toSorted((a, b) => placeOf(a) - placeOf(b))
   }
 }
 
