@@ -15,7 +15,7 @@ const runIdOf = ({ labels, name }: Resource): string =>
 
 const isWaiting = (one: Resource) => waitingId.test(runIdOf(one))
 
-/** What pools have: sandboxes that wait for runs, and containers that hold a network ready for one. */
+/** Counts what pools have: sandboxes that wait for runs, and containers that hold a network ready for one. */
 const pooledOf = (living: ReadonlyArray<Resource>): string => {
   const waiting = living.filter(isWaiting)
   const networks = waiting.filter(({ labels }) => labels[label.role] === "network").length

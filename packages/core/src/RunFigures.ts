@@ -172,7 +172,7 @@ export const LlmTraffic = Schema.Struct({
   calls: Schema.Array(LlmCall),
   /** Number of calls in the audit, and of those that a proxy which ended did not write there. */
   callsTotal: Schema.Int,
-  /** Number of calls that could not be read from the audit, or are not there, and are missing from `calls`. */
+  /** Number of calls that could not be read from the audit, or were never written, and are missing from `calls`. */
   unreadableRows: Schema.Int,
   /** Names (never values) of the headers that the host set. */
   injectedHeaders: Schema.Array(Schema.String),

@@ -141,11 +141,12 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     // nginx logs a call a moment after its end. Each forwarded call is one connection to the relay.
     const settledLog = Effect.gen(function* () {
       if (relay === undefined) yield* Effect.sleep(settleStep)
-      return yield* Effect.repeat(log.read, {
+      const read = yield* Effect.repeat(log.read, {
         until: ({ passedOn }) => passedOn >= (relay?.accepted() ?? 0),
         schedule: Schedule.spaced(settleStep),
         times: settleStepsMax
       })
+      return (yield* Deferred.isDone(ended)) ? AccessLog.withLost(read, relay?.accepted() ?? 0) : read
     })
 
     // Runs before the container is removed, when the sandbox and its connections are already gone.
@@ -158,10 +159,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       })
     )
 
-    const wholeLog = Effect.zipWith(settledLog, Deferred.isDone(ended), (read, hasEnded) =>
-      hasEnded ? AccessLog.withLost(read, relay?.accepted() ?? 0) : read
-    )
-    const traffic = Effect.map(wholeLog, (read): LlmTraffic => ({
+    const traffic = Effect.map(settledLog, (read): LlmTraffic => ({
       proxy: "nginx",
       upstream: address.display,
       calls: read.calls,
