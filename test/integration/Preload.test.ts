@@ -26,11 +26,16 @@ const loading = (before: string, then = ""): Preload => [
 ]
 
 /** Reads all that a program can see of a run. */
-const look = `const read = (path) => { try { return fs.readFileSync(path, "utf8") } catch (error) { return error.code } };
-  const see = () => ({ argv: process.argv, env: { ...process.env }, cwd: process.cwd(), pid: process.pid, parent: process.ppid,
-    processes: fs.readdirSync("/proc").filter((name) => /^\\d+$/.test(name)).map((id) => read("/proc/" + id + "/cmdline") + read("/proc/" + id + "/environ")),
-    first: ["environ", "mem", "maps", "fd/0"].flatMap((name) => [1, process.ppid].map((id) => name + " " + read("/proc/" + id + "/" + name))),
-    files: ["/workspace", "/cogni", "/llm-sock", "/tmp", "/home/agent", "/dev/shm"].flatMap((path) => fs.readdirSync(path)) });
+const look = `
+  const read = (path) => { try { return fs.readFileSync(path, "utf8") } catch (error) { return error.code } };
+  const texts = (id) => read("/proc/" + id + "/cmdline") + read("/proc/" + id + "/environ");
+  const places = ["/workspace", "/cogni", "/llm-sock", "/tmp", "/home/agent", "/dev/shm"];
+  const see = () => ({
+    argv: process.argv, env: { ...process.env }, cwd: process.cwd(), pid: process.pid, parent: process.ppid,
+    processes: fs.readdirSync("/proc").filter((name) => /^\\d+$/.test(name)).map(texts),
+    first: ["environ", "mem", "maps", "fd/0"].flatMap((name) =>
+      [1, process.ppid].map((id) => name + " " + read("/proc/" + id + "/" + name))),
+    files: places.flatMap((path) => fs.readdirSync(path)) });
   const before = see()`
 
 /** Runs the first argument of its run in its own process. */
@@ -104,7 +109,7 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
         assert.strictEqual(seen.cwd, "/workspace")
         assert.include(seen.files, "prompt.txt")
         assert.strictEqual(
-          JSON.stringify(Object.keys(seen.env).filter((name) => /^COGNI_/u.test(name))),
+          JSON.stringify(Object.keys(seen.env).filter((name) => name.startsWith("COGNI_"))),
           "[]"
         )
       })

@@ -10,8 +10,8 @@ export interface PoolLimits {
   /** Waiting sandboxes of all shapes (default 8). */
   readonly sandboxesMax: number
   /**
-   * Memory of all waiting sandboxes together, in bytes (default 1 GiB). One counts as {@link sandboxBytes}, or, if it has
-   * loaded the code of an agent, as what the kernel counts for it.
+   * Memory of all waiting sandboxes together, in bytes (default 1 GiB). One counts as {@link sandboxBytes}. If it has
+   * loaded the code of an agent, it counts as what the kernel counts for it.
    */
   readonly memoryBytesMax: number
   /**
@@ -168,8 +168,8 @@ export interface Step {
 }
 
 /**
- * Divides the places and the memory of the pool among the shapes: first those to keep, then by demand, where the shape that was asked
- * for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
+ * Divides the places and the memory of the pool among the shapes: first those to keep, then by demand, where the shape
+ * that was asked for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
  */
 export const shares = (
   { demand, nowMillis, waiting }: PoolFacts,

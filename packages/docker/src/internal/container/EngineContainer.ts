@@ -14,7 +14,7 @@ import type {
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
-import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
@@ -27,6 +27,7 @@ import * as ContainerFiles from "./ContainerFiles.ts"
 import * as Deadline from "./Deadline.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
+import * as LoadedProgram from "./LoadedProgram.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
@@ -52,6 +53,8 @@ export interface Asked {
     | undefined
 }
 
+type Compared = EngineConfiguration.Compared
+
 const atOnce = { startImmediately: true }
 
 interface Opening extends Asked {
@@ -76,11 +79,9 @@ export const open = Effect.fnUntraced(function* (
   let stopRequested = false
   const configuration = EngineConfiguration.make({ isWaiting })
   let isEmpty = false
-  let hasProgram = false
-  let atStart: EngineConfiguration.Compared | undefined
+  let atStart: Compared = { inspected: undefined, mismatches: [] }
   /** Sent with `go`. Empty: the engine reports the exit. */
   let goToken = ""
-  // Made before a run waits for it.
   const spareToken = randomBytes(16).toString("hex")
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
   const hangUp = Effect.sync(() => void socket.destroy())
@@ -104,12 +105,14 @@ export const open = Effect.fnUntraced(function* (
     Effect.forkScoped
   )
 
-  /** The token with which the first process reports the exit; empty if only the engine can report it. */
+  /** The token with which the first process reports the exit, made in advance; empty if only the engine can report it. */
   const token = Effect.gen(function* () {
     if (kernel?.isComplete !== true || supervisor !== undefined) return ""
     yield* hearExit
     return spareToken
   })
+
+  const seenIn = (now: Compared, report: string) => posture(now, { ...asked, ...kernelFacts }, report)
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -132,27 +135,18 @@ export const open = Effect.fnUntraced(function* (
       Effect.forkScoped
     )
     if (!held) return undefined
-    const configured = configuration.of(inspected, asked.hostConfig)
-    atStart = configured
+    atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
-    const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
+    const seen = yield* seenIn(atStart, report)
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
-  /** Lets a waiting container load a program, and checks both. */
+  /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
-    Effect.gen(function* () {
-      const nonce = randomBytes(16).toString("hex")
-      const report = yield* attached
-        .load(Binding.encodeLoad(preload, nonce))
-        .pipe(Effect.catchTag("ContainerFailed", ({ detail }) => Effect.fail(notLoaded(detail))))
-      hasProgram = true
-      const why = PostureReport.programMismatches(report, nonce)[0] ?? troubled()
-      if (why !== undefined) return yield* notLoaded(why)
-      if (atStart === undefined) return yield* unusable("it was not started")
-      return yield* posture(atStart, { ...asked, bootId: kernelFacts.bootId }, report)
-    }).pipe(Scope.provide(scope), Effect.withSpan("Container.load"))
+    Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
+      seenIn(atStart, report)
+    )
 
   /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
   const claim = (
@@ -170,11 +164,9 @@ export const open = Effect.fnUntraced(function* (
       // The limits of the run may have been in force before its program is.
       kernel?.sample()
       yield* requireUntroubled(troubled)
-      const seen = yield* posture(configured, { ...asked, bootId: kernelFacts.bootId }, report)
-      yield* noneOf([
-        ...PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}),
-        ...(hasProgram ? PostureReport.programMismatches(report) : [])
-      ])
+      const seen = yield* seenIn(configured, report)
+      yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
+      if (run.spec.preload !== undefined) yield* noneOf(PostureReport.programMismatches(report))
       return seen
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
 
@@ -207,27 +199,18 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
-  const troubled = () =>
-    attached.hasSpoken()
-      ? "its program wrote to standard output before it had a run"
-      : troubleOf(told, kernel?.facts())
-  return {
-    container,
-    claim,
-    load,
-    fail,
-    endedNow: attached.hasEnded,
-    isEmpty: () => isEmpty,
-    memoryBytes: () => kernel?.memoryBytes(),
-    troubled
-  }
+  const troubled = () => troubleOf(told, kernel?.facts(), attached.hasSpoken())
+  const used = () => kernel?.memoryBytes()
+  return { container, claim, load, fail, troubled, used, endedNow: attached.hasEnded, isEmpty: () => isEmpty }
 })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
 const troubleOf = (
   told: { readonly killed: boolean; readonly oomKilled: boolean; readonly entered: boolean },
-  facts: KernelFacts.KernelFacts | undefined
+  facts: KernelFacts.KernelFacts | undefined,
+  hasSpoken: boolean
 ): string | undefined => {
+  if (hasSpoken) return "its program wrote to standard output before it had a run"
   if (told.killed) return "it was sent a signal while it waited"
   if (told.entered) return "another program was started in it while it waited"
   if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
@@ -303,7 +286,7 @@ const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureM
 
 /** Combines the reports of all witnesses, or fails with the mismatches. */
 const posture = (
-  { inspected, mismatches }: EngineConfiguration.Compared,
+  { inspected, mismatches }: Compared,
   {
     bootId,
     networkMismatches,

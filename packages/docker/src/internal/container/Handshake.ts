@@ -25,6 +25,8 @@ export interface Handshake {
   }
   /** Expects another report from a container that is held, which a claim asks for. */
   readonly expectReport: () => void
+  /** Returns whether there was output on standard output. */
+  readonly hasSpoken: () => boolean
   /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string
 }
@@ -36,6 +38,7 @@ export const make = (): Handshake => {
   let pending = new Uint8Array(0)
   let heardBytes = 0
   let hasStarted = false
+  let hasSpoken = false
   const report: Array<string> = []
   const decoder = new TextDecoder("utf-8")
 
@@ -59,6 +62,7 @@ export const make = (): Handshake => {
   return {
     push: (chunk) => {
       if (chunk.channel === "stdout") {
+        hasSpoken = true
         const said: ReadonlyArray<Said> = state === "held" && !hasStarted ? [{ _tag: "Started" }] : []
         hasStarted ||= said.length > 0
         return { said, output: chunk }
@@ -88,6 +92,7 @@ export const make = (): Handshake => {
       report.length = 0
       heardBytes = 0
     },
+    hasSpoken: () => hasSpoken,
     pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)
   }
 }

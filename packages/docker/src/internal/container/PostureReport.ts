@@ -135,12 +135,13 @@ export const parseReport = (text: string): Posture | undefined => {
 export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
 
 /**
- * Lists what is wrong with the program that a waiting sandbox has loaded: its isolation must be that of the process that
- * reports it. With a nonce, the report must repeat it, because the program could write one of its own before it is stopped.
+ * Lists what is wrong with the program that a waiting sandbox has loaded. Its isolation must be that of the process
+ * that reports it. With a nonce, the report must repeat it, because the program can write one before it is stopped.
  */
 export const programMismatches = (text: string, nonce?: string): ReadonlyArray<string> => {
   const all = text.split("\n")
-  const of = (word: string) => all.flatMap((line) => (line.startsWith(word) ? [line.slice(word.length)] : []))
+  const of = (word: string) =>
+    all.filter((line) => line.startsWith(word)).map((line) => line.slice(word.length))
   const [program, own] = [of(lines.program), of("status ")]
   return [
     ...(nonce === undefined || (all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`))

@@ -41,11 +41,11 @@ export const make = Effect.fnUntraced(function* (
     hardened,
     hostConfig,
     load,
-    memoryBytes,
     nameOf,
     noteRun,
     spec,
-    troubled
+    troubled,
+    used
   }: Opened
 ) {
   // No program that is not ours runs before the posture is verified, also not one that only loads its code.
@@ -95,7 +95,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     id: container.id,
     posture,
-    memoryBytes: spec.preload === undefined ? undefined : memoryBytes(),
+    memoryBytes: spec.preload === undefined ? undefined : used(),
     hasEnded: Effect.sync(endedNow),
     unusable: whyNot,
     bind

@@ -51,6 +51,14 @@ const failed = (detail: string) =>
     remedy: "Check that the image is built FROM the runtime image (README of @cogni/sandbox-images)"
   })
 
+const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = reportSecondsMax) =>
+  effect.pipe(
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(secondsMax),
+      orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${secondsMax} s`))
+    })
+  )
+
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
@@ -65,8 +73,6 @@ export const make = Effect.fnUntraced(function* (options: {
   const told = yield* Deferred.make<number>()
   let mark: EndMark.EndMark | undefined
   let hasEnded = false
-  let isHeld = options.held
-  let hasSpoken = false
 
   const endedEarly = () =>
     failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)
@@ -102,28 +108,19 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const take = (chunk: OutputChunk) => {
     if (handshake === undefined) return pass(chunk)
-    if (isHeld && chunk.channel === "stdout") hasSpoken = true
     const { output: rest, said } = handshake.push(chunk)
     return Effect.andThen(Effect.forEach(said, hear, { discard: true }), pass(rest))
   }
 
-  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = reportSecondsMax) =>
-    effect.pipe(
-      Effect.timeoutOrElse({
-        duration: Duration.seconds(secondsMax),
-        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${secondsMax} s`))
-      })
-    )
-
   /** Sends a message to a container that waits, and returns the report that follows. */
-  const ask = Effect.fnUntraced(function* (text: string, what: string, secondsMax: number) {
+  const ask = Effect.fnUntraced(function* (text: string, token: string, what: string, secondsMax: number) {
     handshake?.expectReport()
+    if (token !== "") mark = EndMark.make(token)
     reported = yield* Deferred.make<string, ContainerError>()
     // A container that ended while it waited reports nothing more. One that ends from here on fails the report.
     if (hasEnded) return yield* endedEarly()
-    return yield* Effect.andThen(write(options.socket, text), Deferred.await(reported)).pipe((report) =>
-      inTime(report, what, secondsMax)
-    )
+    const answer = Effect.andThen(write(options.socket, text), Deferred.await(reported))
+    return yield* inTime(answer, what, secondsMax)
   })
 
   return {
@@ -151,19 +148,13 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.suspend(() => Deferred.await(reported)),
       "report its posture"
     ),
-    /**
-     * Sends the claim of a run to a waiting container, and returns the report that follows. With a token, the container
-     * ends its output with its exit code.
-     */
+    /** Sends the claim of a run, and returns the report that follows. A token ends the output with the exit code. */
     claim: (text: string, token: string) =>
-      Effect.suspend(() => {
-        if (token !== "") mark = EndMark.make(token)
-        return ask(text, "report its posture to its run", claimSecondsMax)
-      }),
+      ask(text, token, "report its posture to its run", claimSecondsMax),
     /** Tells a waiting container which program to load, and returns the report that follows. */
-    load: (text: string) => ask(text, "load its program", loadSecondsMax),
-    /** Whether a held container has written to standard output, which only a loaded program can. */
-    hasSpoken: () => hasSpoken,
+    load: (text: string) => ask(text, "", "load its program", loadSecondsMax),
+    /** Whether a container has written to standard output. Before `go`, only a loaded program can. */
+    hasSpoken: () => handshake?.hasSpoken() === true,
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
      * the container when stdin ends, and that happens when this process dies. With a token, the container ends its
@@ -172,7 +163,6 @@ export const make = Effect.fnUntraced(function* (options: {
     go: (token: string) =>
       Effect.suspend(() => {
         if (token !== "") mark = EndMark.make(token)
-        isHeld = false
         return Effect.andThen(
           write(options.socket, token === "" ? "go\n" : `go ${token}\n`),
           inTime(Deferred.await(started), "start its agent")
