@@ -50,6 +50,9 @@ const startsConcurrentMax = 2 * availableParallelism()
 /** Longest time for which other work on the engine waits for the starts of runs. */
 const quietWaitSecondsMax = 5
 
+/** Time after a start within which a short program ends, in milliseconds. */
+const quietMillis = 100
+
 /** The longest that a run can last, in seconds. */
 const runSecondsMax = 86_400
 
@@ -80,7 +83,7 @@ const make: (
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
-    const runStarts = RunStarts.make({ waitMillisMax: quietWaitSecondsMax * 1000 })
+    const runStarts = RunStarts.make({ quietMillis, waitMillisMax: quietWaitSecondsMax * 1000 })
     const sharesHost = yield* Effect.cached(
       Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     )
@@ -112,20 +115,16 @@ const make: (
         Effect.ignore
       )
 
-    /**
-     * Creates a container, which the scope removes under whatever name it has by then. If `isEmpty` says so
-     * then, no run waits for that.
-     */
+    /** Creates a container, which the scope removes under whatever name it has by then. */
     const create = (
       { image, runId, user, ...spec }: ContainerSpec,
       options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
         readonly hostConfig: Hardening.HostConfig
         readonly expirySecondsMax: number
-        readonly isEmpty?: (() => boolean) | undefined
         readonly role?: ResourceLabels.Role
       }
     ) => {
-      const { expirySecondsMax, isEmpty, role = spec.role, ...program } = options
+      const { expirySecondsMax, role = spec.role, ...program } = options
       const name = nameOf(runId, role)
       return Effect.acquireRelease(
         api
@@ -141,15 +140,14 @@ const make: (
               error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void
             )
           ),
-        (id) =>
-          Effect.suspend(() => {
-            const removal = removePatiently(api.remove(id))
-            return isEmpty?.() === true ? removals.start(runId, removal) : removal
-          })
+        (id) => removePatiently(api.remove(id))
       )
     }
 
-    /** Creates a container of a run, in a network namespace that is ready, if there is one. */
+    /**
+     * Creates a container of a run, in a network namespace that is ready, if there is one. If no process is left in it
+     * but its first, it ends in the background: the engine needs as long for that as for a start.
+     */
     const acquireIn = Effect.fnUntraced(function* (
       spec: ContainerSpec,
       holder: NetworkHolder.NetworkHolder | undefined
@@ -157,19 +155,29 @@ const make: (
       const own = hardened(spec)
       const hostConfig = holder === undefined ? own : { ...own, NetworkMode: `container:${holder.id}` }
       let isEmpty = () => false
-      const id = yield* create(spec, {
+      // Closed in the background too, because the container ends when its streams do.
+      const scope = yield* Effect.acquireRelease(Scope.make(), (opened, exit) =>
+        Effect.suspend(() => {
+          const end = Scope.close(opened, exit)
+          return isEmpty() && usesNothingElse(spec) ? removals.start(spec.runId, end) : end
+        })
+      )
+      const opened = yield* create(spec, {
         hostConfig,
         ...Deadline.program(spec),
         env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
-        expirySecondsMax: spec.limits.runtimeSecondsMax,
-        isEmpty: () => isEmpty() && usesNothingElse(spec)
-      })
-      const opened = yield* EngineContainer.open(engine, id, {
-        spec,
-        hostConfig,
-        networkMismatches: holder?.mismatches,
-        isWaiting: false
-      })
+        expirySecondsMax: spec.limits.runtimeSecondsMax
+      }).pipe(
+        Effect.flatMap((id) =>
+          EngineContainer.open(engine, id, {
+            spec,
+            hostConfig,
+            networkMismatches: holder?.mismatches,
+            isWaiting: false
+          })
+        ),
+        Scope.provide(scope)
+      )
       isEmpty = opened.isEmpty
       return opened.container
     })
