@@ -56,7 +56,6 @@ describe("Settings", () => {
         databaseFile: undefined,
         dockerHost: undefined,
         engineRuntime: undefined,
-        engineRuntime: undefined,
         runtimeImage: "cogni-sandbox/runtime:latest",
         proxyImage: "cogni-sandbox/proxy:latest",
         gatewayImage: "cogni-sandbox/gateway:latest",
