@@ -301,6 +301,28 @@ layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
     })
   )
 
+  it.effect("is not used if it makes the kernel continue it when there is something of a run", () =>
+    Effect.gen(function* () {
+      // F_SETSIG with SIGCONT, and F_NOTIFY: a signal when the host writes the input.
+      const wakes: Preload = [
+        "perl",
+        "-e",
+        `sysopen my $inputs, "/cogni", 0 or die; fcntl $inputs, 10, 18 or die; fcntl $inputs, 1026, 0x80000006 or die;
+         open my $ready, ">&=", 3; syswrite $ready, "ready\\n"; close $ready;
+         select undef, undef, undef, 600; print "woken"`
+      ]
+      const cold = run({
+        argv: ["cat", "/cogni/prompt.txt"],
+        preload: wakes,
+        inputs: [{ name: "prompt.txt", content: "hello" }]
+      })
+      assert.strictEqual(textOf(yield* cold), "hello")
+      yield* ready(wakes)
+      assert.strictEqual(textOf(yield* cold), "hello")
+      assert.include((yield* report).failure, "has ended, or was made to go on")
+    })
+  )
+
   it.effect("ends its run at the time limit if it ignores it", () =>
     Effect.gen(function* () {
       const ignores = loading("fs.writeSync(3, 'ready\\n'); setInterval(() => {}, 1000)")

@@ -105,7 +105,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.forkScoped
   )
 
-  /** The token with which the first process reports the exit, made in advance; empty if only the engine can report it. */
+  /** The token, made in advance, with which the first process reports the exit. Empty if only the engine can. */
   const token = Effect.gen(function* () {
     if (kernel?.isComplete !== true || supervisor !== undefined) return ""
     yield* hearExit
