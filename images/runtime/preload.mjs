@@ -25,7 +25,7 @@ const readLine = () => {
 }
 
 /** Makes a file the standard input: the lowest free descriptor is the one that was closed. */
-const openInput = (path) => {
+const openLowest = (path) => {
   closeSync(0)
   if (openSync(path, "r") !== 0) throw new Error(`${path} is not standard input`)
 }
@@ -33,8 +33,9 @@ const openInput = (path) => {
 /**
  * Says that the code is loaded, and waits for the run. Returns it, with `argv` of its program, and makes its variables,
  * its arguments, its directory and its standard input those of this process. The process is stopped while it waits.
+ * `openInput` makes a file the standard input, for engines that do not close it as Node does.
  */
-export const receiveRun = () => {
+export const receiveRun = (openInput = openLowest) => {
   writeSync(readyNumber, "ready\n")
   closeSync(readyNumber)
   const line = readLine()

@@ -39,7 +39,7 @@ describe("opencode", () => {
     assert.notInclude(argv.join(" "), "secret")
     assert.strictEqual(argv[argv.indexOf("--model") + 1], "cogni/vendor/m:free")
     assert.strictEqual(argv[argv.indexOf("--title") + 1], "run-1")
-    const [config, prompt, list] = openCode.inputs(task)
+    const [config, prompt] = openCode.inputs(task)
     assert.deepStrictEqual(prompt, { name: "prompt.md", content: "a secret prompt" })
     assert.strictEqual(`/cogni/${config!.name}`, openCode.env(task)["OPENCODE_CONFIG"])
     const { model, permission, provider, small_model: small, ...others } = JSON.parse(config!.content)
@@ -50,9 +50,23 @@ describe("opencode", () => {
     assert.include(permission, { "*": "allow", webfetch: "deny", websearch: "deny" })
     assert.include(others, { autoupdate: false, lsp: false, share: "disabled", snapshot: false })
     assert.deepStrictEqual(others.enabled_providers, ["cogni"])
-    // An empty list of providers in place of its own, which takes long to read.
-    assert.strictEqual(`/cogni/${list!.name}`, openCode.env(task)["OPENCODE_MODELS_PATH"])
-    assert.deepStrictEqual(JSON.parse(list!.content), {})
+  })
+
+  it("is loaded in advance with exactly the variables of a run, and nothing of a task", () => {
+    const preload = openCode.preload ?? []
+    const variables = Object.entries(openCode.env(task)).map(([name, value]) => `${name}=${value}`)
+    assert.sameMembers(preload.slice(1, -2), variables)
+    assert.deepStrictEqual(
+      [preload[0], ...preload.slice(-2)],
+      ["/usr/bin/env", "BUN_INSPECT_PRELOAD=/usr/local/lib/cogni/opencode-preload.mjs", "opencode"]
+    )
+  })
+
+  it("keeps its database in memory only without a session", () => {
+    const session = { directory: "/workspace/.session", isNew: true }
+    assert.strictEqual(openCode.env(task)["OPENCODE_DB"], ":memory:")
+    assert.notProperty(openCode.env({ ...task, session }), "OPENCODE_DB")
+    assert.strictEqual(openCode.env({ ...task, session })["XDG_DATA_HOME"], "/workspace/.session")
   })
 
   it("reads a task: tools in order, also failed ones, whole messages, its count of tokens", () => {

@@ -195,6 +195,24 @@ const configuration = ({ model }: AgentTask) => ({
   snapshot: false
 })
 
+/** Variables of every run. A waiting sandbox loads opencode with them. */
+const environment = {
+  OPENCODE_CONFIG: "/cogni/opencode.json",
+  OPENCODE_DISABLE_AUTOUPDATE: "1",
+  OPENCODE_DISABLE_DEFAULT_PLUGINS: "1",
+  OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
+  OPENCODE_DISABLE_MODELS_FETCH: "1",
+  OPENCODE_DISABLE_SHARE: "1",
+  // Only a window would show what others change in the workspace.
+  OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER: "1",
+  // Without it, opencode reads its built-in list of all providers, for a third of its start. The only provider is in the
+  // configuration.
+  OPENCODE_MODELS_PATH: "/usr/local/lib/cogni/opencode-models.json"
+}
+
+/** Without a session, no later run reads the database. */
+const database = { OPENCODE_DB: ":memory:" }
+
 export const openCode: Agent = {
   id: AgentId.make("opencode"),
   name: "opencode",
@@ -218,22 +236,19 @@ export const openCode: Agent = {
       ])
     ),
   env: ({ session }) => ({
-    ...(session === undefined ? {} : { XDG_DATA_HOME: session.directory }),
-    OPENCODE_CONFIG: "/cogni/opencode.json",
-    OPENCODE_DISABLE_AUTOUPDATE: "1",
-    OPENCODE_DISABLE_DEFAULT_PLUGINS: "1",
-    OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
-    OPENCODE_DISABLE_MODELS_FETCH: "1",
-    OPENCODE_DISABLE_SHARE: "1",
-    // Without it, opencode reads its built-in list of all providers, for a third of its start.
-    OPENCODE_MODELS_PATH: "/cogni/models.json"
+    ...environment,
+    ...(session === undefined ? database : { XDG_DATA_HOME: session.directory })
   }),
+  preload: [
+    "/usr/bin/env",
+    ...Object.entries({ ...environment, ...database }).map(([name, value]) => `${name}=${value}`),
+    "BUN_INSPECT_PRELOAD=/usr/local/lib/cogni/opencode-preload.mjs",
+    "opencode"
+  ],
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
   inputs: (task) => [
     { name: "opencode.json", content: JSON.stringify(configuration(task), undefined, 2) },
-    promptInput(task),
-    // The only provider is in the configuration.
-    { name: "models.json", content: "{}" }
+    promptInput(task)
   ],
   reader: jsonLines({ initial, line, end })
 }
