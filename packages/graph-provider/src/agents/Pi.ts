@@ -140,6 +140,15 @@ const end = ({ inPieces, isOver, last, sessionId, tokens }: State): AgentOutcome
 
 const models = (task: AgentTask) => ({ providers: { [provider]: chatProvider(task) } })
 
+/** Variables of every run. */
+const constants: Readonly<Record<string, string>> = {
+  // The directory of models.json.
+  PI_CODING_AGENT_DIR: "/cogni",
+  PI_OFFLINE: "1",
+  PI_SKIP_VERSION_CHECK: "1",
+  PI_TELEMETRY: "0"
+}
+
 export const pi: Agent = {
   id: AgentId.make("pi"),
   name: "pi",
@@ -174,13 +183,14 @@ export const pi: Agent = {
         "--no-themes"
       ])
     ),
-  env: () => ({
-    // The directory of models.json.
-    PI_CODING_AGENT_DIR: "/cogni",
-    PI_OFFLINE: "1",
-    PI_SKIP_VERSION_CHECK: "1",
-    PI_TELEMETRY: "0"
-  }),
+  env: () => constants,
+  // Modules keep what they read while they are loaded. A run with other variables starts as without a preload.
+  preload: [
+    "/usr/bin/env",
+    ...Object.entries(constants).map(([name, value]) => `${name}=${value}`),
+    "node",
+    "/usr/local/lib/pi/preload.mjs"
+  ],
   limits: {},
   inputs: (task) => [
     { name: "models.json", content: JSON.stringify(models(task), undefined, 2) },
