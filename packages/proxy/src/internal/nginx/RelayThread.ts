@@ -136,7 +136,7 @@ export const make = Effect.fnUntraced(function* ({
         )
       )
       const countsOfLost = Effect.sync(() => ({ accepted: Atomics.load(count, 0) }))
-      return { counts: Effect.catch(ask("counts", socketPath), () => countsOfLost) }
+      return { counts: ask("counts", socketPath).pipe(Effect.catch(() => countsOfLost)) }
     }),
     failure: Deferred.await(lost)
   }
