@@ -95,6 +95,8 @@ const Listed = Schema.Tuple([
 
 const Version = Schema.Struct({ ApiVersion: Schema.String })
 
+const Named = Schema.Array(Schema.Struct({ Id: Schema.String, Image: Schema.String }))
+
 const Created = Schema.Struct({ Id: Schema.String })
 
 const Image = Schema.Struct({ Id: Schema.String, Size: Schema.Finite })
@@ -283,6 +285,15 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       find("inspect", get(`${path("containers", id)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Inspected, "inspect"))
       ),
+    /**
+     * Finds the containers that have one of these names. `Image` is the name of the image that a container was created
+     * with, or an ID if that name has another image now, or none.
+     */
+    named: (names: ReadonlyArray<string>) =>
+      call(
+        "list",
+        get("/containers/json", { all: "true", filters: JSON.stringify({ name: names.map(exactly) }) })
+      ).pipe(Effect.flatMap(decoded(Named, "list"))),
     kill: (id: string, signal: "SIGTERM" | "SIGKILL") => toRunning("kill", id, { signal }),
     /** Freezes all processes of the container. */
     pause: (id: string) => toRunning("pause", id),
@@ -381,6 +392,9 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
 })
 
 export class DockerApi extends Context.Service<DockerApi>()("@cogni/sandbox-docker/DockerApi", { make }) {}
+
+/** The pattern of the engine's filters that only this name matches. */
+const exactly = (name: string) => `^/${name.replaceAll(".", "\\.")}$`
 
 const nameInUse = (name: string) =>
   Object.assign(new Error(`the volume name ${name} is already in use`), { statusCode: 409 })

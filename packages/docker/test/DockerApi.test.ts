@@ -187,6 +187,21 @@ describe("DockerApi", () => {
     })
   )
 
+  it.live("asks for containers by their whole names", () =>
+    Effect.gen(function* () {
+      const found = [{ Id: "c", Image: "cogni-sandbox/runtime:1", Names: ["/cogni-run.1-agent"] }]
+      const { api, lines } = yield* engine({ "GET /containers/json": json(found) })
+      assert.deepStrictEqual(yield* api.named(["cogni-run.1-agent", "cogni-b-agent"]), [
+        { Id: "c", Image: "cogni-sandbox/runtime:1" }
+      ])
+      const query = new URL(lines()[0]!.slice("GET ".length), "http://engine").searchParams
+      assert.deepStrictEqual(Object.fromEntries(query), {
+        all: "true",
+        filters: JSON.stringify({ name: ["^/cogni-run\\.1-agent$", "^/cogni-b-agent$"] })
+      })
+    })
+  )
+
   it.live("reports a refusal with the engine's message, and nothing for a resource that does not exist", () =>
     Effect.gen(function* () {
       const { api } = yield* engine({

@@ -5,25 +5,39 @@ import { differences, inTime, whyUnusable } from "../src/internal/container/Wait
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const inspected = (Status: string) => ({
-  Image: "sha256:one",
+  Id: "one",
   State: { Status, Running: Status === "running", OOMKilled: false, Pid: 7, ExitCode: 0 }
 })
 
+const image = "cogni-sandbox/runtime:latest"
+const others = { Id: "two", Image: image }
+const named = [others, { Id: "one", Image: image }]
+
 describe("WaitingSandbox", () => {
   it("is unusable unless it runs, from the image that has its name now", () => {
-    assert.isUndefined(whyUnusable(inspected("running"), "sha256:one"))
-    assert.strictEqual(whyUnusable(undefined, "sha256:one"), "it was removed")
-    assert.strictEqual(whyUnusable(inspected("exited"), "sha256:one"), "it is exited")
-    assert.strictEqual(whyUnusable(inspected("paused"), "sha256:one"), "it is paused")
-    assert.strictEqual(whyUnusable(inspected("running"), "sha256:two"), "its image was replaced")
-    assert.strictEqual(whyUnusable(inspected("running"), undefined), "its image was removed")
+    const why = (of: ReturnType<typeof inspected> | undefined) => whyUnusable({ image, named, inspected: of })
+    assert.isUndefined(why(inspected("running")))
+    assert.strictEqual(why(undefined), "it was removed")
+    assert.strictEqual(why(inspected("exited")), "it is exited")
+    assert.strictEqual(why(inspected("paused")), "it is paused")
+    const replaced = [others, { Id: "one", Image: "sha256:0123" }]
+    assert.strictEqual(
+      whyUnusable({ image, named: replaced, inspected: inspected("running") }),
+      "its image was replaced or removed"
+    )
+    assert.strictEqual(
+      whyUnusable({ image, named: [others], inspected: inspected("running") }),
+      "it was renamed"
+    )
   })
 
   it("is unusable if the engine has started another program in it", () => {
-    assert.isUndefined(whyUnusable({ ...inspected("running"), ExecIDs: null }, "sha256:one"))
-    assert.isUndefined(whyUnusable({ ...inspected("running"), ExecIDs: [] }, "sha256:one"))
+    const why = (ExecIDs: ReadonlyArray<string> | null) =>
+      whyUnusable({ image, named, inspected: { ...inspected("running"), ExecIDs } })
+    assert.isUndefined(why(null))
+    assert.isUndefined(why([]))
     assert.strictEqual(
-      whyUnusable({ ...inspected("running"), ExecIDs: ["a"] }, "sha256:one"),
+      why(["a"]),
       "another program was started in it while it waited"
     )
   })

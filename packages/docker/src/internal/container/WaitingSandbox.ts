@@ -52,9 +52,11 @@ export const make = Effect.fnUntraced(function* (
   const started = yield* verified(spec, yield* container.start)
   const posture = spec.preload === undefined ? started : yield* verified(spec, yield* load(spec.preload))
   let isBound = false
+  const { image } = spec
+  const waitingName = nameOf(spec.runId, "agent")
   const whyNot = Effect.map(
-    Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
-    ([inspected, imageId]) => whyUnusable(inspected, imageId) ?? troubled()
+    Effect.all([api.inspect(container.id), api.named([waitingName])], { concurrency: 2 }),
+    ([inspected, named]) => whyUnusable({ image, inspected, named }) ?? troubled()
   )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
@@ -69,14 +71,14 @@ export const make = Effect.fnUntraced(function* (
     const runConfig = hardened(run)
     const onEngine = Effect.gen(function* () {
       if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
-      // The last two are short, and a third connection would cost as much as both.
-      const [inspected, [imageId, other]] = yield* Effect.all(
-        [api.inspect(container.id), Effect.all([api.imageId(spec.image), api.inspect(name)])],
+      // The second call says at once which image has the name now, and whether the name of the run is free.
+      const [inspected, named] = yield* Effect.all(
+        [api.inspect(container.id), api.named([waitingName, name])],
         { concurrency: 2 }
       )
-      const why = whyUnusable(inspected, imageId) ?? troubled()
+      const why = whyUnusable({ image, inspected, named }) ?? troubled()
       if (why !== undefined) return yield* unusable(why)
-      return other === undefined ? inspected : yield* nameInUse(name)
+      return named.every(({ Id }) => Id === container.id) ? inspected : yield* nameInUse(name)
     })
     // If another process has started a run of this ID meanwhile, this one ends.
     const renamed = RunName.give(api, { id: container.id, name, fail })
@@ -120,17 +122,23 @@ export const inTime = <A>(onEngine: Effect.Effect<A, ContainerError>): Effect.Ef
     orElse: () => Effect.fail(unusable(`the engine did not answer within ${engineSecondsMax} s`))
   })
 
-/** Returns why a sandbox cannot serve a run. Pure. */
-export const whyUnusable = (
-  inspected: Pick<Inspected, "ExecIDs" | "Image" | "State"> | undefined,
-  imageId: string | undefined
-): string | undefined => {
+/** Returns why a sandbox of an image cannot serve a run, from what the engine says about it and about names. Pure. */
+export const whyUnusable = ({
+  image,
+  inspected,
+  named
+}: {
+  readonly image: string
+  readonly inspected: Pick<Inspected, "ExecIDs" | "Id" | "State"> | undefined
+  readonly named: ReadonlyArray<{ readonly Id: string; readonly Image: string }>
+}): string | undefined => {
   if (inspected === undefined) return "it was removed"
   if (inspected.State.Status !== "running") return `it is ${inspected.State.Status}`
   // Its starter could have changed it, and could still read what the run does.
   if ((inspected.ExecIDs ?? []).length > 0) return "another program was started in it while it waited"
-  if (imageId === undefined) return "its image was removed"
-  return inspected.Image === imageId ? undefined : "its image was replaced"
+  const own = named.find(({ Id }) => Id === inspected.Id)
+  if (own === undefined) return "it was renamed"
+  return own.Image === image ? undefined : "its image was replaced or removed"
 }
 
 /** Settings that the engine can change while a container runs. */
