@@ -8,11 +8,12 @@ import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
-import { Duration, Effect, Layer, Stream } from "effect"
+import { Duration, Effect, Exit, Layer, Scope, Stream } from "effect"
 import { chmodSync, mkdtempSync, rmSync } from "node:fs"
 import { createServer } from "node:http"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
+import * as Await from "../harness/Await.ts"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -119,6 +120,27 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, o
         )
         assert.deepStrictEqual([exit.exitCode, exit.isEmpty], [exitCode, true])
       }
+    })
+  )
+
+  it.effect("does not end the empty container of a run while another run starts", () =>
+    Effect.gen(function* () {
+      const { acquire } = yield* ContainerRuntime
+      const first = yield* RunId.generate
+      const scope = yield* Scope.make()
+      const container = yield* Scope.provide(begun(first, "exit 3"), scope)
+      assert.strictEqual((yield* container.exit).isEmpty, true)
+      const states = () => docker("ps", "--all", "--filter", `id=${container.id}`, "--format={{.State}}")
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const other = yield* acquire(yield* specOf(yield* RunId.generate, "true"))
+          yield* Scope.close(scope, Exit.void)
+          // Longer than the engine needs to notice an end.
+          for (let asked = 0; asked < 8; asked++) assert.strictEqual((yield* states()).trim(), "running")
+          yield* other.start
+        })
+      )
+      yield* Await.until("the container is removed", Effect.map(states(), (text) => text.trim() === ""))
     })
   )
 
