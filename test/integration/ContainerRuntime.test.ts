@@ -140,7 +140,10 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, o
           yield* other.start
         })
       )
-      yield* Await.until("the container is removed", Effect.map(states(), (text) => text.trim() === ""))
+      yield* Await.until(
+        "the container is removed",
+        Effect.map(states(), (text) => text.trim() === "")
+      )
     })
   )
 

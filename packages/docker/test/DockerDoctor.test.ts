@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { DockerApi, type Info } from "@cogni/sandbox-docker/DockerApi"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
-import { engineFindings, examine, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
+import { engineFindings, examine, runtimeFinding, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
 import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as WorkspaceClaims from "../src/internal/host/WorkspaceClaims.ts"
 import * as SharedStocks from "../src/internal/doctor/SharedStocks.ts"
@@ -73,6 +73,17 @@ describe("DockerDoctor", () => {
       }
     })
   )
+
+  it("reports an OCI runtime that the engine does not have", () => {
+    const engine = { DefaultRuntime: "runc", Runtimes: { runc: {}, crun: {} } }
+    assert.strictEqual(runtimeFinding(engine, undefined).detail, "runc, the engine's default")
+    assert.strictEqual(runtimeFinding(engine, "crun").status, "ok")
+    const { detail, fix, status } = runtimeFinding(engine, "youki")
+    assert.strictEqual(status, "fail")
+    assert.strictEqual(detail, "the engine does not know youki, only crun, runc")
+    assert.include(fix, "daemon.json")
+    assert.strictEqual(runtimeFinding({}, "crun").status, "fail")
+  })
 
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])

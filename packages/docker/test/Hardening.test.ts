@@ -68,6 +68,15 @@ describe("Hardening", () => {
     assert.deepStrictEqual(hostConfig({ ...ContainerSpecs.written, supervised: true }), written)
   })
 
+  it("asks for an OCI runtime only if there is a wish", () => {
+    const written = hostConfig(ContainerSpecs.written)
+    assert.notProperty(written, "Runtime")
+    assert.deepStrictEqual(hostConfig(ContainerSpecs.written, { engineRuntime: "crun" }), {
+      ...written,
+      Runtime: "crun"
+    })
+  })
+
   it.prop("cannot be loosened by any spec", [ContainerSpecs.Any], ([any]) => {
     const spec = ContainerSpecs.fromAny(any)
     const config = hostConfig(spec)

@@ -146,6 +146,16 @@ describe("PostureReport", () => {
     }
   })
 
+  it("requires the OCI runtime that was asked for, and accepts any if none was", () => {
+    const any = hostConfig(ContainerSpecs.written)
+    assert.deepStrictEqual(engineMismatches(any, { ...any, Runtime: "runc" }), [])
+    const wished = hostConfig(ContainerSpecs.written, { engineRuntime: "crun" })
+    assert.deepStrictEqual(engineMismatches(wished, { ...wished }), [])
+    assert.deepStrictEqual(engineMismatches(wished, { ...wished, Runtime: "runc" }), [
+      'the engine uses Runtime "runc", not "crun"'
+    ])
+  })
+
   const asked = hostConfig(ContainerSpecs.written)
   const [workspace, socket] = asked.Mounts
   it.each<Record<string, unknown>>([

@@ -36,10 +36,7 @@ describe("WaitingSandbox", () => {
       whyUnusable({ image, named, inspected: { ...inspected("running"), ExecIDs } })
     assert.isUndefined(why(null))
     assert.isUndefined(why([]))
-    assert.strictEqual(
-      why(["a"]),
-      "another program was started in it while it waited"
-    )
+    assert.strictEqual(why(["a"]), "another program was started in it while it waited")
   })
 
   it.effect("gives the engine 5 s for its part of a claim", () =>
