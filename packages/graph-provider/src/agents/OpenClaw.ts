@@ -237,6 +237,19 @@ const skillsDirectory = "/home/agent/skills"
 const skillsOf = (known: Personalities, { personality = defaultPersonality }: AgentTask) =>
   known[personality]?.skills ?? []
 
+/** Variables of every run that has no session. */
+const constants: Readonly<Record<string, string>> = {
+  // It would read the skills and plugins that it brings along, although a run uses none of them.
+  OPENCLAW_BUNDLED_SKILLS_DIR: "/var/empty",
+  OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
+  OPENCLAW_DISABLE_BUNDLED_PLUGINS: "1",
+  OPENCLAW_LOAD_SHELL_ENV: "0",
+  OPENCLAW_NO_AUTO_UPDATE: "1",
+  // It would start itself again, only to suppress warnings of Node and to set a certificate authority.
+  OPENCLAW_NO_RESPAWN: "1",
+  OPENCLAW_STATE_DIR: "/home/agent/.openclaw"
+}
+
 /**
  * Creates the agent with custom personalities, and `main`, which always exists. A task with an unknown personality is
  * rejected before any resource is created. `skills` are the texts of `SKILL.md` of the skills that personalities name.
@@ -279,13 +292,16 @@ export const make = (known: Personalities, skills: Readonly<Record<string, strin
         ])
       ),
     env: ({ session }) => ({
-      OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
-      OPENCLAW_STATE_DIR: session?.directory ?? "/home/agent/.openclaw",
-      OPENCLAW_LOAD_SHELL_ENV: "0",
-      OPENCLAW_NO_AUTO_UPDATE: "1",
-      // It would start itself again, only to suppress warnings of Node and to set a certificate authority.
-      OPENCLAW_NO_RESPAWN: "1"
+      ...constants,
+      ...(session === undefined ? {} : { OPENCLAW_STATE_DIR: session.directory })
     }),
+    // Modules keep what they read while they are loaded. A run with other variables starts as without a preload.
+    preload: [
+      "/usr/bin/env",
+      ...Object.entries(constants).map(([name, value]) => `${name}=${value}`),
+      "node",
+      "/usr/local/lib/openclaw/preload.mjs"
+    ],
     // A single tool call needs more than 1 GiB.
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
     inputs: (task) => [

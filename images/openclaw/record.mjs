@@ -1,0 +1,31 @@
+/**
+ * Records which modules a run of OpenClaw loads, in its main thread and in its workers, and with which options it starts
+ * them. Loaded into each thread by NODE_OPTIONS during the image build, it appends lines of JSON to a file for each.
+ */
+import { appendFileSync, writeFileSync } from "node:fs"
+import { createRequire, registerHooks, syncBuiltinESMExports } from "node:module"
+import { isMainThread, threadId } from "node:worker_threads"
+
+const file = `${process.env.RECORD_DIRECTORY}/${process.pid}-${threadId}.jsonl`
+const write = (value) => appendFileSync(file, `${JSON.stringify(value)}\n`)
+writeFileSync(file, "")
+write({ script: process.argv[1], isMain: isMainThread })
+registerHooks({
+  load: (url, context, next) => {
+    const loaded = next(url, context)
+    if (url.startsWith("file:")) write({ url })
+    return loaded
+  }
+})
+if (isMainThread) {
+  const threads = createRequire(import.meta.url)("node:worker_threads")
+  threads.Worker = new Proxy(threads.Worker, {
+    construct: (target, [script, options = {}], created) => {
+      const worker = Reflect.construct(target, [script, options], created)
+      const { env, ...others } = options
+      write({ worker: String(script), threadId: worker.threadId, options: others })
+      return worker
+    }
+  })
+  syncBuiltinESMExports()
+}
