@@ -3,7 +3,7 @@
  * program `claude` is Bun with Claude Code inside. BUN_OPTIONS makes it import this file before Claude Code, which has
  * read nothing by then. Its own code cannot be loaded without being run.
  */
-import { becomeProgram, receiveRun } from "/usr/local/lib/cogni/preload.mjs"
+import { becomeProgram, receiveRun } from "../cogni/preload.mjs"
 import { createRequire } from "node:module"
 
 /** Modules of Bun that Claude Code uses at its start. */

@@ -2,7 +2,7 @@
  * A worker of OpenClaw that is started before its run (preload.mjs): loads the modules of its script, waits for the
  * variables of the run, and becomes the script. Messages that arrive before wait for the script's listener.
  */
-import { watchProcess } from "/usr/local/lib/cogni/preload-node.mjs"
+import { watchProcess } from "../cogni/preload-node.mjs"
 import { syncBuiltinESMExports } from "node:module"
 import { fileURLToPath } from "node:url"
 import { workerData } from "node:worker_threads"

@@ -5,8 +5,8 @@
  * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated. A worker of OpenClaw does all
  * of its work for messages, so one that is started before does the same as one that is started in the run.
  */
-import { becomeProgram } from "/usr/local/lib/cogni/preload.mjs"
-import { watchProcess, receiveRunLike } from "/usr/local/lib/cogni/preload-node.mjs"
+import { becomeProgram } from "../cogni/preload.mjs"
+import { watchProcess, receiveRunLike } from "../cogni/preload-node.mjs"
 import { mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync } from "node:fs"
 import { createRequire, enableCompileCache, syncBuiltinESMExports } from "node:module"
 import { MessageChannel, Worker } from "node:worker_threads"
@@ -47,8 +47,8 @@ const prepare = async ({ script, options, modules }) => {
   return { script, options, worker, port, names }
 }
 
-/** Options that change nothing in the process of a worker, except those that both must have. */
-const isLike = (options, { env, ...asked }) => JSON.stringify(options) === JSON.stringify(asked)
+/** Whether a worker with `options` can stand for one with the others. It gets its variables from the run. */
+const isLike = (options, { env: _env, ...asked }) => JSON.stringify(options) === JSON.stringify(asked)
 
 /** Gives out each prepared worker once, in place of a new one of the same script with the same options. */
 const giveOut = (prepared) => {

@@ -22,7 +22,7 @@ if (isMainThread) {
   threads.Worker = new Proxy(threads.Worker, {
     construct: (target, [script, options = {}], created) => {
       const worker = Reflect.construct(target, [script, options], created)
-      const { env, ...others } = options
+      const { env: _env, ...others } = options
       write({ worker: String(script), threadId: worker.threadId, options: others })
       return worker
     }

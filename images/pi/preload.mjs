@@ -2,8 +2,8 @@
  * Loads the modules of pi in a sandbox that waits for a run, and becomes pi when its run comes. They are the modules that
  * the program imports, and the client of the model API that runs use.
  */
-import { becomeProgram } from "/usr/local/lib/cogni/preload.mjs"
-import { receiveRunLike, watchProcess } from "/usr/local/lib/cogni/preload-node.mjs"
+import { becomeProgram } from "../cogni/preload.mjs"
+import { receiveRunLike, watchProcess } from "../cogni/preload-node.mjs"
 import { readFileSync, readdirSync } from "node:fs"
 import { syncBuiltinESMExports } from "node:module"
 
