@@ -11,7 +11,7 @@ import { receiveRun } from "./preload.mjs"
 
 const entry = Bun.main
 const home = "/home/agent"
-const places = ["/workspace", "/tmp", home, "/dev/shm"]
+const places = ["/tmp", home, "/dev/shm"]
 
 /** Variables that opencode reads when it is loaded, or may have kept since. */
 const isKept = (name) => /^(?:HOME|TMPDIR|(?:OPENCODE|XDG|OTEL|NODE|SSL)_.*|.*_proxy)$/iu.test(name)
