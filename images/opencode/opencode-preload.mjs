@@ -5,21 +5,25 @@
  *
  * It uses three exports of opencode. The build of the image fails if a version of opencode has not got them.
  */
-import { dlopen, ptr } from "bun:ffi"
+import { dlopen } from "bun:ffi"
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { receiveRun } from "./preload.mjs"
+import { becomeProgram, receiveRun } from "./preload.mjs"
 
 const entry = Bun.main
 const home = "/home/agent"
 const places = ["/tmp", home, "/dev/shm"]
 
-/** Variables that opencode reads when it is loaded, or may have kept since. */
-const isKept = (name) => /^(?:HOME|TMPDIR|(?:OPENCODE|XDG|OTEL|NODE|SSL)_.*|.*_proxy)$/iu.test(name)
+/** Variables that opencode or its engine reads when it is loaded, or may have kept since. */
+const isKept = (name) =>
+  name !== "BUN_INSPECT_PRELOAD" &&
+  /^(?:HOME|LANG|TMPDIR|TZ|(?:BUN|LC|LD|MALLOC|MIMALLOC|NODE|OPENCODE|OTEL|SSL|UV|XDG)_.*|.*_proxy)$/iu.test(
+    name
+  )
 const kept = Object.entries(process.env).filter(([name]) => isKept(name))
 
 const libc = dlopen("libc.so.6", {
   dup2: { args: ["i32", "i32"], returns: "i32" },
-  execve: { args: ["ptr", "ptr", "ptr"], returns: "i32" }
+  close: { args: ["i32"], returns: "i32" }
 }).symbols
 
 /** Returns the modules that one imports when it is loaded, and those that it imports later, by the name of an export. */
@@ -111,7 +115,7 @@ const use = async (directory, moduleOf) => {
   await runtime.runPromise(store.dispose(instance))
 }
 
-/** Removes all that was written. Returns the directories that opencode makes when it is loaded. */
+/** Removes all that was written, in places that were empty. Returns the directories that opencode makes when it is loaded. */
 const clear = () => {
   const made = places.flatMap((place) =>
     readdirSync(place, { recursive: true, withFileTypes: true })
@@ -130,16 +134,14 @@ const openInput = (path) => {
   closeSync(number)
 }
 
-/** Replaces this process with the program of a run. Returns only if there is none. */
-const become = ({ argv, env }) => {
-  const texts = (values) => values.map((value) => Buffer.from(`${value}\0`))
-  const pointers = (buffers) => new BigUint64Array([...buffers.map((buffer) => BigInt(ptr(buffer))), 0n])
-  const [path, ...rest] = texts(["/usr/bin/env", ...argv])
-  const variables = texts(Object.entries(env).map(([name, value]) => `${name}=${value}`))
-  libc.execve(ptr(path), ptr(pointers([path, ...rest])), ptr(pointers(variables)))
-  throw new Error(`${argv[0]} cannot be executed`)
+/** Replaces this process with the program of a run, which gets none of the descriptors that opencode opened. */
+const become = (run) => {
+  for (const number of readdirSync("/proc/self/fd").map(Number)) if (number > 2) libc.close(number)
+  becomeProgram(run)
 }
 
+for (const place of places)
+  if (readdirSync(place).length > 0) throw new Error(`${place} is not empty: this is no sandbox that waits`)
 const moduleOf = await load()
 const directory = "/tmp/none"
 const packages = `${home}/.config/opencode`

@@ -140,7 +140,8 @@ export const specOf = (
     ...terms,
     llm: { ...terms.llm, identity: { ...terms.llm.identity, agentId: agent.id } },
     argv: agent.argv(task),
-    ...(agent.preload === undefined ? {} : { preload: agent.preload }),
+    // A session changes the command, and often the variables, which the loaded code has kept.
+    ...(agent.preload === undefined || session !== undefined ? {} : { preload: agent.preload }),
     env: { ...agent.env(task), ...terms.env },
     inputs: agent.inputs(task),
     limits: { ...agent.limits, ...terms.limits }
