@@ -261,7 +261,7 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
   [
     "writes to standard output",
     loading("fs.writeSync(1, 'hello')", "receiveRun()"),
-    "wrote to standard output before it had a run"
+    "wrote something before it had a run"
   ],
   [
     "starts another program",
@@ -301,15 +301,27 @@ layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
     })
   )
 
-  it.effect("is not used if it makes the kernel continue it when there is something of a run", () =>
+  it.effect.each([
+    // F_SETSIG with SIGCONT, and F_NOTIFY: a signal when the host writes the input.
+    [
+      "when there is something of a run",
+      'sysopen my $inputs, "/cogni", 0 or die; fcntl $inputs, 10, 18 or die; fcntl $inputs, 1026, 0x80000006 or die;'
+    ],
+    // A timer of x86_64 with SIGCONT. The name looks like the state of a stopped process.
+    [
+      "for a moment, under another name",
+      `my ($name, $event, $id) = (") T \\n\\0", pack("q i2 x48", 0, 18, 0), pack "i", 0);
+       syscall 157, 15, $name, 0, 0, 0; syscall 222, 1, $event, $id and die;
+       my $times = pack "q4", 0, 2e8, 0, 2e8; syscall 223, unpack("i", $id), 0, $times, 0 and die;
+       $SIG{CONT} = sub { kill "STOP", $$ };`
+    ]
+  ])("is not used if it makes the kernel continue it %s", ([, wake]) =>
     Effect.gen(function* () {
-      // F_SETSIG with SIGCONT, and F_NOTIFY: a signal when the host writes the input.
       const wakes: Preload = [
         "perl",
         "-e",
-        `sysopen my $inputs, "/cogni", 0 or die; fcntl $inputs, 10, 18 or die; fcntl $inputs, 1026, 0x80000006 or die;
-         open my $ready, ">&=", 3; syswrite $ready, "ready\\n"; close $ready;
-         select undef, undef, undef, 600; print "woken"`
+        `${wake} open my $ready, ">&=", 3; syswrite $ready, "ready\\n"; close $ready;
+         select undef, undef, undef, 600 for 1 .. 1000; print "woken"`
       ]
       const cold = run({
         argv: ["cat", "/cogni/prompt.txt"],
@@ -318,6 +330,7 @@ layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
       })
       assert.strictEqual(textOf(yield* cold), "hello")
       yield* ready(wakes)
+      yield* Effect.sleep("500 millis")
       assert.strictEqual(textOf(yield* cold), "hello")
       assert.include((yield* report).failure, "has ended, or was made to go on")
     })

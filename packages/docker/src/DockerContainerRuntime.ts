@@ -21,7 +21,6 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunStarts from "@cogni/sandbox-core/RunStarts"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
-import { supervisor } from "@cogni/sandbox-core/SpecFields"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Exit, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
@@ -36,6 +35,7 @@ import * as Deadline from "./internal/container/Deadline.ts"
 import * as EngineContainer from "./internal/container/EngineContainer.ts"
 import * as JoinedContainer from "./internal/container/JoinedContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
+import * as LoadedProgram from "./internal/container/LoadedProgram.ts"
 import * as NetworkHolder from "./internal/container/NetworkHolder.ts"
 import * as ReadyNetworks from "./internal/container/ReadyNetworks.ts"
 import * as Removals from "./internal/container/Removals.ts"
@@ -245,7 +245,7 @@ const make: (
       yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
       const id = yield* create(spec, {
         hostConfig,
-        ...Deadline.waitingProgram({ argv: spec.supervised === true ? [supervisor] : [], waitSecondsMax }),
+        ...Deadline.waitingProgram({ argv: LoadedProgram.waiterArguments(spec), waitSecondsMax }),
         env: ContainerEnvironment.ofWaiting,
         expirySecondsMax: waitSecondsMax + runSecondsMax
       })

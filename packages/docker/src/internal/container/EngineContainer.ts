@@ -144,7 +144,7 @@ export const open = Effect.fnUntraced(function* (
 
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
-    Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
+    Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled: troubledNow }), (report) =>
       seenIn(atStart, report)
     )
 
@@ -155,18 +155,18 @@ export const open = Effect.fnUntraced(function* (
   ) =>
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
-      kernel?.sample()
-      yield* requireUntroubled(troubled)
+      yield* requireUntroubled(troubledNow)
       const word = yield* token
-      const claiming = attached.claim(Binding.encode(run.spec, word), word)
+      const again = run.spec.preload === undefined ? undefined : LoadedProgram.nonce()
+      const message = Binding.encode(run.spec, word)
+      const claiming = attached.claim(again === undefined ? message : `${again}\n${message}`, word)
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
-      kernel?.sample()
-      yield* requireUntroubled(troubled)
+      yield* requireUntroubled(troubledNow)
       const seen = yield* seenIn(configured, report)
       yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
-      if (run.spec.preload !== undefined) yield* noneOf(PostureReport.programMismatches(report))
+      if (again !== undefined) yield* noneOf(PostureReport.programMismatches(report, again))
       return seen
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
 
@@ -200,6 +200,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
   const troubled = () => troubleOf(told, kernel?.facts(), attached.hasSpoken())
+  const troubledNow = () => (kernel?.sample(), troubled())
   const used = () => kernel?.memoryBytes()
   return { container, claim, load, fail, troubled, used, endedNow: attached.hasEnded, isEmpty: () => isEmpty }
 })
@@ -210,7 +211,7 @@ const troubleOf = (
   facts: KernelFacts.KernelFacts | undefined,
   hasSpoken: boolean
 ): string | undefined => {
-  if (hasSpoken) return "its program wrote to standard output before it had a run"
+  if (hasSpoken) return "its program wrote something before it had a run"
   if (told.killed) return "it was sent a signal while it waited"
   if (told.entered) return "another program was started in it while it waited"
   if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"

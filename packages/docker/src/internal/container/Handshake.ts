@@ -25,7 +25,9 @@ export interface Handshake {
   }
   /** Expects another report from a container that is held, which a claim asks for. */
   readonly expectReport: () => void
-  /** Returns whether there was output on standard output. */
+  /** Expects the start of the agent, or output, which a report does not. */
+  readonly expectStart: () => void
+  /** Returns whether there was output, or anything but a report while only that was expected. */
   readonly hasSpoken: () => boolean
   /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string
@@ -39,10 +41,15 @@ export const make = (): Handshake => {
   let heardBytes = 0
   let hasStarted = false
   let hasSpoken = false
+  let mayStart = true
   const report: Array<string> = []
   const decoder = new TextDecoder("utf-8")
 
   const line = (text: string): Said | undefined => {
+    if (state === "held" && !mayStart) {
+      hasSpoken = true
+      return undefined
+    }
     if (state === "held") {
       if (text === lines.started) {
         state = "over"
@@ -63,7 +70,8 @@ export const make = (): Handshake => {
     push: (chunk) => {
       if (chunk.channel === "stdout") {
         hasSpoken = true
-        const said: ReadonlyArray<Said> = state === "held" && !hasStarted ? [{ _tag: "Started" }] : []
+        const said: ReadonlyArray<Said> =
+          state === "held" && mayStart && !hasStarted ? [{ _tag: "Started" }] : []
         hasStarted ||= said.length > 0
         return { said, output: chunk }
       }
@@ -88,9 +96,13 @@ export const make = (): Handshake => {
     },
     expectReport: () => {
       if (state !== "held") return
+      mayStart = false
       state = "reporting"
       report.length = 0
       heardBytes = 0
+    },
+    expectStart: () => {
+      mayStart = true
     },
     hasSpoken: () => hasSpoken,
     pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)

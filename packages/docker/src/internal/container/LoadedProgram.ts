@@ -3,12 +3,23 @@
  *
  * The program is not trusted. The sandbox stops it before it writes the report that is read here.
  */
-import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import type { ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { supervisor } from "@cogni/sandbox-core/SpecFields"
 import { notLoaded } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import * as Binding from "./Binding.ts"
 import * as PostureReport from "./PostureReport.ts"
+
+/** Returns the arguments of `cogni-waiter`, which starts nothing that a program could change before that is stopped. */
+export const waiterArguments = ({
+  preload,
+  supervised
+}: Pick<ContainerSpec, "preload" | "supervised">): ReadonlyArray<string> =>
+  supervised === true ? [supervisor] : preload === undefined ? [] : ["load"]
+
+/** A random number, so that the program cannot write the report that repeats it. */
+export const nonce = (): string => randomBytes(16).toString("hex")
 
 interface Sandbox {
   /** Sends a message to the sandbox, and returns the report that follows. */
@@ -20,11 +31,10 @@ interface Sandbox {
 /** Returns the report of the sandbox with its program. Fails if the program wrote something, or was not loaded. */
 export const load = (preload: ReadonlyArray<string>, sandbox: Sandbox) =>
   Effect.gen(function* () {
-    // Random, so that the program cannot write this report.
-    const nonce = randomBytes(16).toString("hex")
+    const asked = nonce()
     const report = yield* sandbox
-      .load(Binding.encodeLoad(preload, nonce))
+      .load(Binding.encodeLoad(preload, asked))
       .pipe(Effect.catchTag("ContainerFailed", ({ detail }) => Effect.fail(notLoaded(detail))))
-    const why = PostureReport.programMismatches(report, nonce)[0] ?? sandbox.troubled()
+    const why = PostureReport.programMismatches(report, asked)[0] ?? sandbox.troubled()
     return why === undefined ? report : yield* notLoaded(why)
   })

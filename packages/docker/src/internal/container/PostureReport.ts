@@ -136,15 +136,15 @@ export const takesToken = (text: string): boolean => text.split("\n").includes(l
 
 /**
  * Lists what is wrong with the program that a waiting sandbox has loaded. Its isolation must be that of the process
- * that reports it. With a nonce, the report must repeat it, because the program can write one before it is stopped.
+ * that reports it. The report must repeat the nonce, because the program can write one of its own.
  */
-export const programMismatches = (text: string, nonce?: string): ReadonlyArray<string> => {
+export const programMismatches = (text: string, nonce: string): ReadonlyArray<string> => {
   const all = text.split("\n")
   const of = (word: string) =>
     all.filter((line) => line.startsWith(word)).map((line) => line.slice(word.length))
   const [program, own] = [of(lines.program), of("status ")]
   return [
-    ...(nonce === undefined || (all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`))
+    ...(all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`)
       ? []
       : ["its program wrote to standard error before it had a run"]),
     ...(program.length > 0 && canonical(program) === canonical(own)

@@ -153,7 +153,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ask(text, token, "report its posture to its run", claimSecondsMax),
     /** Tells a waiting container which program to load, and returns the report that follows. */
     load: (text: string) => ask(text, "", "load its program", loadSecondsMax),
-    /** Whether a container has written to standard output. Before `go`, only a loaded program can. */
+    /** Whether a container has written what was not expected. Before `go`, only a loaded program can. */
     hasSpoken: () => handshake?.hasSpoken() === true,
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
@@ -163,6 +163,7 @@ export const make = Effect.fnUntraced(function* (options: {
     go: (token: string) =>
       Effect.suspend(() => {
         if (token !== "") mark = EndMark.make(token)
+        handshake?.expectStart()
         return Effect.andThen(
           write(options.socket, token === "" ? "go\n" : `go ${token}\n`),
           inTime(Deferred.await(started), "start its agent")
