@@ -58,8 +58,8 @@ export interface Demand {
   readonly kept: number
   /** Whether its sandboxes load the code of an agent. */
   readonly loads: boolean
-  /** Most memory that one of them used with that code; 0 if none was measured yet. */
-  readonly memoryBytes: number
+  /** Memory that the last ones used with that code. */
+  readonly measured: ReadonlyArray<{ readonly bytes: number; readonly atMillis: number }>
   /** Starts that failed since the last one that succeeded. */
   readonly failures: number
   /** None is started before this time. Other shapes are not affected. */
@@ -71,36 +71,48 @@ export const noDemand: Demand = {
   refillMillis: 0,
   kept: 0,
   loads: false,
-  memoryBytes: 0,
+  measured: [],
   failures: 0,
   pausedUntilMillis: 0
 }
 
 /** Returns the memory that a sandbox of a shape is counted as. */
-export const bytesOf = ({ loads, memoryBytes }: Pick<Demand, "loads" | "memoryBytes">): number =>
-  loads ? Math.max(sandboxBytes, memoryBytes === 0 ? loadedBytes : memoryBytes) : sandboxBytes
+export const bytesOf = ({ loads, measured }: Pick<Demand, "loads" | "measured">): number =>
+  !loads
+    ? sandboxBytes
+    : measured.length === 0
+      ? loadedBytes
+      : Math.max(sandboxBytes, ...measured.map(({ bytes }) => bytes))
+
+/** How many measurements count. An old one does not forever keep sandboxes away. */
+const measuredMax = 8
 
 /** Longest pause after failed starts of a shape. */
 const pauseSecondsMax = 60
 
-/** Notes a failed start. Each pause is twice as long as the one before it. */
-export const failed = (demand: Demand, nowMillis: number): Demand => {
+/** Share of the time that failed starts of one shape may take: one in this many. The others are started meanwhile. */
+const failedShare = 5
+
+/** Notes a failed start, and how long it took. Each pause is twice as long as the one before it. */
+export const failed = (demand: Demand, nowMillis: number, tookMillis = 0): Demand => {
   const failures = demand.failures + 1
+  const pauseMillis = Math.min(pauseSecondsMax, 2 ** failures) * 1000
   return {
     ...demand,
     failures,
-    pausedUntilMillis: nowMillis + Math.min(pauseSecondsMax, 2 ** failures) * 1000
+    pausedUntilMillis: nowMillis + Math.max(pauseMillis, failedShare * tookMillis)
   }
 }
 
-/**
- * Notes a start that succeeded, and the memory that the sandbox uses. The most that one of its shape used counts, so
- * that none is started and removed in turn.
- */
-export const started = (demand: Demand, refillMillis: number, memoryBytes = 0): Demand => ({
+/** Notes a start that succeeded, and the memory that the sandbox uses with its loaded code. The most of the last counts. */
+export const started = (
+  demand: Demand,
+  refillMillis: number,
+  memory?: Demand["measured"][number]
+): Demand => ({
   ...demand,
   refillMillis,
-  memoryBytes: Math.max(demand.memoryBytes, memoryBytes),
+  measured: memory === undefined ? demand.measured : [...demand.measured, memory].slice(-measuredMax),
   // Whether its loaded code works is known only when it has served a run.
   failures: demand.loads ? demand.failures : 0,
   pausedUntilMillis: 0
@@ -118,7 +130,9 @@ export const arrived = (
   ...demand,
   arrivals: [...demand.arrivals.filter((at) => at > nowMillis - demandSecondsMax * 1000), nowMillis].slice(
     -arrivalsMax
-  )
+  ),
+  // Measured again from time to time, because a single load may have needed more than any other.
+  measured: demand.measured.filter(({ atMillis }) => atMillis > nowMillis - demandSecondsMax * 1000)
 })
 
 /** Returns the most arrivals within any window of this length. */

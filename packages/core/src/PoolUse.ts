@@ -9,6 +9,8 @@ export const coldReasons = {
   network: "it uses an internal network",
   proxy: "its proxy cannot listen in a directory that is already mounted",
   supervisor: "its program is the supervisor itself",
+  variables: "the program that a waiting sandbox has loaded read its variables at its own start",
+  memory: "its memory limit has no room for the loaded code of its agent",
   size: `its arguments and variables have more than ${bindingBytesMax} bytes, or are more than ${bindingTextsMax}`
 } as const
 
@@ -30,6 +32,8 @@ export const PoolUse = Schema.Literals([
   "network",
   "proxy",
   "supervisor",
+  "variables",
+  "memory",
   "size"
 ])
 

@@ -252,7 +252,7 @@ const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
 
 const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
   const beganMillis = yield* Clock.currentTimeMillis
-  const reason = SandboxShape.coldReason(asked)
+  const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, asked)
   if (reason !== undefined) {
     state.cold[reason] = (state.cold[reason] ?? 0) + 1
     yield* PoolMetrics.claimed("cold")
@@ -301,7 +301,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         state.sweptMillis = -Infinity
         entry.isEmpty = true
         // The program that it has loaded may be the reason, and would be the next time.
-        if (plan.shape.preload !== undefined)
+        if (plan.shape.preload !== undefined && isOfProgram(why))
           change(state, plan.key, (demand) => PoolPolicy.failed(demand, nowMillis), why)
         return Effect.andThen(over, discard(state, why, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
@@ -312,6 +312,36 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       })
   } satisfies Warm
 })
+
+/** Returns whether a sandbox said that its loaded program is why no run can use it. */
+const isOfProgram = (why: string) => why.includes("its program")
+
+/** Returns whether a run has too little memory for code that was loaded under the limit of a larger one. */
+const memoryReason = ({ known }: PoolState.PoolState, asked: SandboxShape.Asked) => {
+  const demand = known.get(SandboxShape.keyOf(SandboxShape.make(asked)))?.demand
+  return demand?.loads === true &&
+    demand.measured.length > 0 &&
+    asked.spec.limits.memoryBytesMax < PoolPolicy.bytesOf(demand) + PoolPolicy.sandboxBytes
+    ? ("memory" as const)
+    : undefined
+}
+
+/**
+ * Returns the limits that a sandbox is created with. It loads code under the largest that a run asked for, so that
+ * a run with small ones keeps no other from its sandbox.
+ */
+const widest = (
+  { limits, shape }: WaitingEntry.Plan,
+  before: WaitingSpec["limits"] | undefined
+): WaitingSpec["limits"] =>
+  before === undefined || shape.preload === undefined
+    ? limits
+    : {
+        ...limits,
+        memoryBytesMax: Math.max(limits.memoryBytesMax, before.memoryBytesMax),
+        processesMax: Math.max(limits.processesMax, before.processesMax),
+        cpusMax: Math.max(limits.cpusMax, before.cpusMax)
+      }
 
 /** Changes what is known of a shape. */
 const change = (
@@ -330,7 +360,7 @@ const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.P
   const before = known.get(plan.key)
   const demand = PoolPolicy.arrived(before?.demand ?? demandOf(plan), nowMillis, limits)
   known.delete(plan.key)
-  known.set(plan.key, { ...plan, failure: before?.failure, demand })
+  known.set(plan.key, { ...plan, limits: widest(plan, before?.limits), failure: before?.failure, demand })
   // The map is in the order of the last arrival.
   const idle = [...known].find(([, { demand }]) => demand.kept === 0)
   if (known.size > shapesMax && idle !== undefined) known.delete(idle[0])

@@ -53,6 +53,12 @@ export const keyOf = ({ image, limits, memory, preload, supervised }: SandboxSha
     ...(preload === undefined ? [] : [JSON.stringify(preload)])
   ].join(" ")
 
+/** Variables that a runtime, a linker or a library reads when a process starts, and never again. */
+const readAtStart = /^(?:NODE_|BUN_|UV_|LD_|PERL|PYTHON|MALLOC_|SSL_CERT_|OPENSSL_|LC_|LANG$|LANGUAGE$|TZ$)/u
+
+const hasEarlyVariables = ({ env }: Pick<SandboxSpec, "env">): boolean =>
+  Object.keys(env).some((name) => readAtStart.test(name))
+
 const isLarge = ({ argv, env }: Pick<SandboxSpec, "argv" | "env">): boolean => {
   const texts = [...argv, ...Object.entries(env).map(([name, value]) => `${name}=${value}`)]
   const bytes = texts.reduce((sum, text) => sum + new TextEncoder().encode(text).length, 0)
@@ -66,5 +72,6 @@ export const coldReason = ({ proxy, spec, supervised }: Asked): ColdReason | und
   if (spec.network.mode !== "none") return "network"
   if (WayOut.isInside(spec) && proxy.listensInMount !== true) return "proxy"
   if (!supervised && spec.argv[0] === supervisor) return "supervisor"
+  if (!supervised && spec.preload !== undefined && hasEarlyVariables(spec)) return "variables"
   return isLarge(spec) ? "size" : undefined
 }

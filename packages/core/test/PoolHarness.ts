@@ -32,6 +32,8 @@ export interface Troubles {
   postureDiffers: boolean
   /** Number of times that the image was rebuilt. */
   images: number
+  /** How long a waiting sandbox takes to start. */
+  prepareMillis: number
   /** Memory of a waiting sandbox that has loaded a program. */
   loadedBytes: number
   /** How long the engine takes to say whether a sandbox can be used. */
@@ -49,6 +51,8 @@ export interface Seen {
   readonly bound: Array<string>
   /** IDs of the waiting sandboxes that got a run of another loaded program. */
   readonly mixed: Array<string>
+  /** Limits that each was created with. */
+  readonly limits: Array<{ readonly memoryBytesMax: number; readonly cpusMax: number }>
   /** Waiting sandboxes and directories that exist now. */
   readonly existing: Set<string>
   readonly killed: Set<string>
@@ -63,6 +67,7 @@ export const makeTroubles = (): Troubles => ({
   postureDiffers: false,
   images: 0,
   loadedBytes: 2 ** 27,
+  prepareMillis: 0,
   lookMillis: 0,
   removeMillis: 0
 })
@@ -72,6 +77,7 @@ export const makeSeen = (): Seen => ({
   prepared: [],
   bound: [],
   mixed: [],
+  limits: [],
   existing: new Set(),
   killed: new Set()
 })
@@ -100,6 +106,8 @@ export const runtime = (
         prepare: (spec) =>
           Effect.gen(function* () {
             seen.asked += 1
+            seen.limits.push(spec.limits)
+            if (troubles.prepareMillis > 0) yield* Effect.sleep(troubles.prepareMillis)
             if (troubles.prepareDies) return yield* Effect.die(new Error("it has a defect"))
             if (spec.image === troubles.missingImage) return yield* failed("its image does not exist")
             if (troubles.prepareFails || inner.prepare === undefined)
@@ -135,7 +143,7 @@ export const runtime = (
               bind: (run) =>
                 Effect.gen(function* () {
                   if (troubles.bindMillis > 0) yield* Effect.sleep(troubles.bindMillis)
-                  if (troubles.bindFails) return yield* failed("it cannot be bound")
+                  if (troubles.bindFails) return yield* failed("it cannot be bound: its program has ended")
                   yield* unlessKilled
                   if (images !== troubles.images) return yield* failed("its image was replaced")
                   if (String(spec.preload) !== String(run.preload)) seen.mixed.push(waiting.id)

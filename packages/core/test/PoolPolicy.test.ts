@@ -24,6 +24,8 @@ const factsOf = (
   waiting
 })
 
+const used = (bytes: number) => ({ bytes, atMillis: now })
+
 const waits = (id: string, key: string, secondsAgo: number): PoolPolicy.Waiting => ({
   id,
   key,
@@ -149,11 +151,16 @@ describe("PoolPolicy", () => {
     const placesOf = (demand: PoolPolicy.Demand) =>
       PoolPolicy.shares(factsOf({ one: demand }), limits).get("one")
     assert.strictEqual(placesOf(loads), 2, "before one was measured")
-    const measured = PoolPolicy.started(loads, 5, 2 ** 28)
+    const measured = PoolPolicy.started(loads, 5, used(2 ** 28))
     assert.strictEqual(placesOf(measured), 4)
-    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, 2 ** 29 + 1)), 1)
-    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, 2 ** 20)), 4, "not less than before")
-    assert.strictEqual(placesOf(PoolPolicy.started(loads, 5, 2 ** 31)), 0)
+    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, used(2 ** 29 + 1))), 1)
+    assert.strictEqual(placesOf(PoolPolicy.started(measured, 5, used(2 ** 20))), 4, "not less than before")
+    assert.strictEqual(placesOf(PoolPolicy.started(loads, 5, used(2 ** 31))), 0)
+    let later = PoolPolicy.started(loads, 5, used(2 ** 31))
+    for (let count = 0; count < 8; count++) later = PoolPolicy.started(later, 5, used(2 ** 28))
+    assert.strictEqual(placesOf(later), 4, "the last eight")
+    const old = PoolPolicy.started(loads, 5, { bytes: 2 ** 31, atMillis: now - 600_001 })
+    assert.strictEqual(placesOf(PoolPolicy.arrived(old, now, defaults)), 2, "measured again after a time")
     const step = (spareBytes: number) =>
       PoolPolicy.next(
         factsOf(
@@ -167,9 +174,14 @@ describe("PoolPolicy", () => {
     assert.strictEqual(step(2 ** 28 - sandboxBytes - 1), "plain")
   })
 
+  it("pauses a shape whose failed starts take long, so that others have most of the time", () => {
+    const slow = PoolPolicy.failed(demandOf([1], { loads: true }), now, 30_000)
+    assert.strictEqual(slow.pausedUntilMillis, now + 150_000)
+  })
+
   it("forgets failures of a shape that loads code only when it has served a run", () => {
     const failing = PoolPolicy.failed(PoolPolicy.failed(demandOf([1], { loads: true }), now), now)
-    const started = PoolPolicy.started(failing, 5, 2 ** 28)
+    const started = PoolPolicy.started(failing, 5, used(2 ** 28))
     assert.deepStrictEqual([started.failures, started.pausedUntilMillis], [2, 0])
     assert.strictEqual(PoolPolicy.served(started).failures, 0)
   })
@@ -190,7 +202,12 @@ describe("PoolPolicy", () => {
         secondsAgo: Schema.Array(between(0, 700)),
         kept: between(0, 3),
         loads: Schema.Boolean,
-        memoryBytes: Schema.Literals([0, 1, sandboxBytes, 3 * sandboxBytes]),
+        measured: Schema.Array(
+          Schema.Struct({
+            bytes: Schema.Literals([1, sandboxBytes, 3 * sandboxBytes]),
+            atMillis: Schema.Literal(now)
+          })
+        ).check(Schema.isMaxLength(3)),
         refillMillis: between(0, 9000)
       })
     ).check(Schema.isMaxLength(5)),

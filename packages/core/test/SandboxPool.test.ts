@@ -232,6 +232,43 @@ describe("SandboxPool", () => {
     }
   )
 
+  it.effect(
+    "loads code under the largest limits of its runs, and starts a run cold that has too little for it",
+    () => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      const asked = (limits: { readonly memoryBytesMax?: number; readonly cpusMax?: number }) =>
+        run({ ...spec, preload: ["load", "agent"], limits })
+      return Effect.gen(function* () {
+        yield* asked({ memoryBytesMax: 2 ** 30, cpusMax: 2 })
+        yield* settled
+        const small = yield* asked({ memoryBytesMax: 2 ** 26, cpusMax: 0.1 })
+        assert.strictEqual((yield* record(small.runId))?.pool, "memory")
+        yield* asked({ cpusMax: 0.1 })
+        yield* settled
+        const { failure, hits } = yield* PoolHarness.report
+        assert.deepStrictEqual([failure, hits], [undefined, 1])
+        for (const { cpusMax, memoryBytesMax } of seen.limits)
+          assert.deepStrictEqual([cpusMax, memoryBytesMax], [2, 2 ** 30])
+      }).pipe(Effect.provide(withPool({ troubles, seen })))
+    }
+  )
+
+  it.effect("gives up a load that leaves the host too little memory", () => {
+    const troubles = { ...PoolHarness.makeTroubles(), prepareMillis: 20_000 }
+    let available = 2 ** 40
+    const pool = { memoryAvailableBytes: Effect.sync(() => available) }
+    return Effect.gen(function* () {
+      yield* run({ ...spec, preload: ["load", "agent"] })
+      yield* settled
+      available = 0
+      yield* TestClock.adjust("2 seconds")
+      yield* settled
+      const { failure, waiting } = yield* PoolHarness.report
+      assert.include(failure, "the host is low on memory while its code is loaded")
+      assert.strictEqual(waiting.length, 0)
+    }).pipe(Effect.provide(withPool({ troubles, pool })))
+  })
+
   it.effect("lets none wait whose loaded code takes more memory than the pool may use, and says so", () => {
     const troubles = { ...PoolHarness.makeTroubles(), loadedBytes: 2 ** 31 }
     return Effect.gen(function* () {

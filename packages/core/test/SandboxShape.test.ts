@@ -35,6 +35,12 @@ describe("SandboxShape", () => {
       const argv = [SpecFields.supervisor] as const
       assert.strictEqual(yield* reasonOf({ argv }), "supervisor")
       assert.isUndefined(yield* reasonOf({ argv }, { supervised: true }))
+      for (const name of ["NODE_OPTIONS", "BUN_OPTIONS", "PERL5OPT", "UV_THREADPOOL_SIZE", "TZ", "LC_ALL"]) {
+        const env = { [name]: "x" }
+        assert.strictEqual(yield* reasonOf({ env, preload: ["load"] }), "variables", name)
+        assert.isUndefined(yield* reasonOf({ env }), "nothing is loaded")
+      }
+      assert.isUndefined(yield* reasonOf({ env: { OPENCODE_X: "1", PATHS: "x" }, preload: ["load"] }))
       const long = "x".repeat(BindingLimits.bindingBytesMax)
       assert.strictEqual(yield* reasonOf({ argv: ["echo", long] }), "size")
       assert.strictEqual(yield* reasonOf({ env: { LONG: long } }), "size")

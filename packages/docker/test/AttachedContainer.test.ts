@@ -63,6 +63,7 @@ describe("AttachedContainer", () => {
       assert.strictEqual(yield* Fiber.join(loading), `hello\n${report}`)
       assert.isFalse(attached.hasSpoken())
       yield* write(2, "cogni-failed socket\ncogni-start\n")
+      while (!attached.hasSpoken()) yield* Effect.promise(() => new Promise<void>(setImmediate))
       const claiming = yield* Effect.forkChild(attached.claim("claim\n", ""), { startImmediately: true })
       yield* write(2, `${report}\n`)
       yield* Fiber.join(claiming)

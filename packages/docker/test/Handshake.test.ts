@@ -89,10 +89,12 @@ describe("Handshake", () => {
     const told = (text: string) => second.push({ channel: "stderr", bytes: bytes(text) }).said
     assert.deepStrictEqual(told(`${report}\n`), [{ _tag: "Reported", report }])
     second.expectReport()
-    assert.deepStrictEqual(told(`${report}\ncogni-start\n`), [
-      { _tag: "Reported", report },
-      { _tag: "Started" }
-    ])
+    assert.deepStrictEqual(told(`${report}\n`), [{ _tag: "Reported", report }])
+    assert.isFalse(second.hasSpoken())
+    assert.deepStrictEqual(told("cogni-failed x\ncogni-start\n"), [], "before `go`")
+    assert.isTrue(second.hasSpoken())
+    second.expectStart()
+    assert.deepStrictEqual(told("cogni-start\n"), [{ _tag: "Started" }])
     second.expectReport()
     assert.deepStrictEqual(told(`${report}\n`), [])
   })

@@ -62,15 +62,34 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
   // The memory is read again after each removal.
   if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
   yield* Effect.uninterruptibleMask((restore) =>
-    restore(WaitingEntry.start(makers, plan)).pipe(
+    restore(startOf(state, makers, plan)).pipe(
       Effect.catchDefect((defect) => Effect.fail({ message: `it has a defect (${String(defect)})` })),
       Effect.matchEffect({
         onSuccess: (entry) => started(state, entry),
-        onFailure: ({ message }) => failed(state, plan.key, message)
+        onFailure: ({ message }) => failed(state, plan.key, message, nowMillis)
       })
     )
   )
   return true
+})
+
+/** Starts a sandbox. Gives up if loading its code leaves too little memory on the host. */
+const startOf = (state: PoolState.PoolState, makers: WaitingEntry.Makers, plan: WaitingEntry.Plan) =>
+  plan.shape.preload === undefined
+    ? WaitingEntry.start(makers, plan)
+    : Effect.raceFirst(WaitingEntry.start(makers, plan), isLow(state))
+
+/** How often the memory of the host is read while a sandbox loads code. */
+const memorySeconds = 1
+
+/** Fails when the host is low on memory. */
+const isLow = Effect.fnUntraced(function* ({ limits, memoryAvailableBytes }: PoolState.PoolState) {
+  for (;;) {
+    yield* Effect.sleep(`${memorySeconds} seconds`)
+    const bytes = yield* memoryAvailableBytes
+    if (bytes !== undefined && bytes < limits.memoryAvailableBytesMin)
+      return yield* Effect.fail({ message: "the host is low on memory while its code is loaded" })
+  }
 })
 
 const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =>
@@ -80,7 +99,9 @@ const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =
     counts.started += 1
     const plan = known.get(entry.key)
     if (plan !== undefined) {
-      const demand = PoolPolicy.started(plan.demand, entry.startMillis, entry.container.memoryBytes)
+      const { memoryBytes: bytes } = entry.container
+      const memory = bytes === undefined ? undefined : { bytes, atMillis: entry.sinceMillis }
+      const demand = PoolPolicy.started(plan.demand, entry.startMillis, memory)
       known.set(entry.key, { ...plan, failure: tooLarge(demand, limits), demand })
     }
     return Effect.andThen(PoolMetrics.changed(1), PoolMetrics.started("ready"))
@@ -94,10 +115,15 @@ const tooLarge = (demand: PoolPolicy.Demand, { memoryBytesMax }: PoolPolicy.Pool
     : `with its loaded code, a sandbox uses ${bytes} bytes, more than the pool may use (memoryBytesMax: ${memoryBytesMax})`
 }
 
-const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: string, message: string) {
+const failed = Effect.fnUntraced(function* (
+  state: PoolState.PoolState,
+  key: string,
+  message: string,
+  beganMillis: number
+) {
   const nowMillis = yield* Clock.currentTimeMillis
   const plan = state.known.get(key)
-  const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis)
+  const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis, nowMillis - beganMillis)
   if (plan !== undefined) state.known.set(key, { ...plan, failure: message, demand })
   yield* PoolMetrics.started("failed")
   if (plan?.failure === message) return
