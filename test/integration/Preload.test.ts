@@ -33,6 +33,9 @@ const look = `
   const see = () => ({
     argv: process.argv, env: { ...process.env }, cwd: process.cwd(), pid: process.pid, parent: process.ppid,
     processes: fs.readdirSync("/proc").filter((name) => /^\\d+$/.test(name)).map(texts),
+    writable: fs.readdirSync("/proc").filter((id) => {
+      if (!/^\\d+$/.test(id) || id === String(process.pid)) return false;
+      try { fs.closeSync(fs.openSync("/proc/" + id + "/mem", "r+")); return true } catch { return false } }),
     first: ["environ", "mem", "maps", "fd/0"].flatMap((name) =>
       [1, process.ppid].map((id) => name + " " + read("/proc/" + id + "/" + name))),
     files: places.flatMap((path) => fs.readdirSync(path)) });
@@ -140,6 +143,7 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
           const other = names[1 - index]!
           assert.notMatch(text, new RegExp(`(secret|run|prompt)-of-${other}|left-by-${other}`, "u"))
           for (const line of [...before.first, ...now.first]) assert.match(line, / (EACCES|EPERM)$/u)
+          assert.deepStrictEqual(before.writable, [])
           assert.deepStrictEqual(before.files, [".cogni"])
           // cogni-init has it as its child, as it has any program.
           assert.deepStrictEqual([now.pid, now.parent], [before.pid, 1])

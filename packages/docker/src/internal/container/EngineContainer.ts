@@ -144,7 +144,7 @@ export const open = Effect.fnUntraced(function* (
 
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
-    Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled: troubledNow }), (report) =>
+    Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
       seenIn(atStart, report)
     )
 
@@ -155,7 +155,7 @@ export const open = Effect.fnUntraced(function* (
   ) =>
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
-      yield* requireUntroubled(troubledNow)
+      yield* requireUntroubled(troubled)
       const word = yield* token
       const again = run.spec.preload === undefined ? undefined : LoadedProgram.nonce()
       const message = Binding.encode(run.spec, word)
@@ -163,7 +163,7 @@ export const open = Effect.fnUntraced(function* (
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
-      yield* requireUntroubled(troubledNow)
+      yield* requireUntroubled(troubled)
       const seen = yield* seenIn(configured, report)
       yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
       if (again !== undefined) yield* noneOf(PostureReport.programMismatches(report, again))
@@ -199,18 +199,19 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
-  const troubled = () => troubleOf(told, kernel?.facts(), attached.hasSpoken())
-  const troubledNow = () => (kernel?.sample(), troubled())
+  const troubled = () => troubleOf(told, kernel, attached.hasSpoken())
   const used = () => kernel?.memoryBytes()
   return { container, claim, load, fail, troubled, used, endedNow: attached.hasEnded, isEmpty: () => isEmpty }
 })
 
-/** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
+/** Returns what happened to a waiting container that would be taken for something of its run. */
 const troubleOf = (
   told: { readonly killed: boolean; readonly oomKilled: boolean; readonly entered: boolean },
-  facts: KernelFacts.KernelFacts | undefined,
+  kernel: KernelFacts.KernelWatch | undefined,
   hasSpoken: boolean
 ): string | undefined => {
+  kernel?.sample()
+  const facts = kernel?.facts()
   if (hasSpoken) return "its program wrote something before it had a run"
   if (told.killed) return "it was sent a signal while it waited"
   if (told.entered) return "another program was started in it while it waited"
