@@ -63,7 +63,7 @@ describe("opencode", () => {
   })
 
   it("keeps its database in memory only without a session", () => {
-    const session = { directory: "/workspace/.session", isNew: true }
+    const session = { id: "s1", directory: "/workspace/.session", isNew: true }
     assert.strictEqual(openCode.env(task)["OPENCODE_DB"], ":memory:")
     assert.notProperty(openCode.env({ ...task, session }), "OPENCODE_DB")
     assert.strictEqual(openCode.env({ ...task, session })["XDG_DATA_HOME"], "/workspace/.session")
