@@ -2,8 +2,12 @@
  * For programs that load the modules of an agent before its run (preload.mjs): records what the modules read of their
  * process meanwhile. A module may keep such a value, so the run must have the same one.
  */
+import { syncBuiltinESMExports } from "node:module"
 import { isDeepStrictEqual } from "node:util"
 import { becomeProgram, receiveRun } from "./preload.mjs"
+
+/** Names of variables that Node, V8 and the C library read when they start. */
+const isOfEngine = /^(?:GLIBC_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|SSL_|UV_|LANG$|TZ$)/u
 
 /** Stands for all variables, in a list of their names. */
 const everyName = "*"
@@ -31,8 +35,11 @@ export const watchProcess = () => {
     ownKeys: (variables) => (read(everyName), Reflect.ownKeys(variables)),
     set: (variables, name, value) => ((variables[name] = value), true)
   })
+  // Also for modules that import `env` by its name.
+  syncBuiltinESMExports()
   return () => {
     process.env = env
+    syncBuiltinESMExports()
     Object.defineProperty(process, "stdin", stdin)
     if (!isDeepStrictEqual({ ...env }, before))
       throw new Error("the modules change variables while they are loaded")
@@ -49,7 +56,8 @@ export const receiveRunLike = (names, about = () => {}) => {
   const directory = process.cwd()
   about()
   const run = receiveRun()
-  const read = names.includes(everyName) ? Object.keys({ ...loaded, ...run.env }) : names
+  const all = Object.keys({ ...loaded, ...run.env })
+  const read = names.includes(everyName) ? all : [...names, ...all.filter((name) => isOfEngine.test(name))]
   if (run.cwd !== directory || read.some((name) => loaded[name] !== run.env[name])) becomeProgram(run)
   return run
 }
