@@ -71,7 +71,7 @@ layer(layerOfAll, { excludeTestServices: true, timeout: "5 minutes" })(
         }
         for (const [name, value] of Object.entries(agent.env(task)))
           assert.include(seen, `${name}=${value}\n`)
-        assert.notMatch(seen, /BUN_INSPECT_PRELOAD|COGNI_(?:INIT|ENV|SOCKET)|warm|none/u)
+        assert.notMatch(seen, /BUN_INSPECT_PRELOAD|COGNI_(?:INIT|SOCKET)|^none$/mu)
       })
     )
   }
