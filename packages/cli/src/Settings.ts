@@ -204,8 +204,6 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     /** The file that contains the database URL, if any. */
     databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
-    /** OCI runtime that starts containers, by its name on the engine. Absent: the engine's default. */
-    engineRuntime: found.engineRuntime,
     runtimeImage: found.runtimeImage ?? tags["runtime"] ?? defaultImage("runtime"),
     proxyImage: found.proxyImage ?? tags["proxy"] ?? defaultImage("proxy"),
     gatewayImage: found.gatewayImage ?? tags["gateway"] ?? defaultImage("gateway"),
@@ -280,8 +278,11 @@ const configurationOf = ({
   configDirectory,
   configModels,
   configRepository,
+  engineRuntime,
   temporal
 }: Found) => ({
+  /** OCI runtime that starts containers, by its name on the engine. Absent: the engine's default. */
+  engineRuntime,
   /** The Temporal server. Its files are read only by the commands that need it. */
   temporal: TemporalSettings.given(temporal),
   /** Directory with personalities and skills; the repository that holds them, and its branch. */

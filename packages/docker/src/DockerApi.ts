@@ -95,6 +95,10 @@ const Listed = Schema.Tuple([
 
 const Version = Schema.Struct({ ApiVersion: Schema.String })
 
+/**
+ * Containers with some names. `Image` is the name of the image that a container was created with, or an ID if that name
+ * has another image now, or none.
+ */
 const Named = Schema.Array(Schema.Struct({ Id: Schema.String, Image: Schema.String }))
 
 const Created = Schema.Struct({ Id: Schema.String })
@@ -285,15 +289,9 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       find("inspect", get(`${path("containers", id)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Inspected, "inspect"))
       ),
-    /**
-     * Finds the containers that have one of these names. `Image` is the name of the image that a container was created
-     * with, or an ID if that name has another image now, or none.
-     */
+    /** Finds the containers that have one of these names. */
     named: (names: ReadonlyArray<string>) =>
-      call(
-        "list",
-        get("/containers/json", { all: "true", filters: JSON.stringify({ name: names.map(exactly) }) })
-      ).pipe(Effect.flatMap(decoded(Named, "list"))),
+      Effect.flatMap(call("list", get("/containers/json", withName(names))), decoded(Named, "list")),
     kill: (id: string, signal: "SIGTERM" | "SIGKILL") => toRunning("kill", id, { signal }),
     /** Freezes all processes of the container. */
     pause: (id: string) => toRunning("pause", id),
@@ -393,8 +391,11 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
 
 export class DockerApi extends Context.Service<DockerApi>()("@cogni/sandbox-docker/DockerApi", { make }) {}
 
-/** The pattern of the engine's filters that only this name matches. */
-const exactly = (name: string) => `^/${name.replaceAll(".", "\\.")}$`
+/** Query for containers with one of these names, which must match as a whole. */
+const withName = (names: ReadonlyArray<string>) => ({
+  all: "true",
+  filters: JSON.stringify({ name: names.map((name) => `^/${name.replaceAll(".", "\\.")}$`) })
+})
 
 const nameInUse = (name: string) =>
   Object.assign(new Error(`the volume name ${name} is already in use`), { statusCode: 409 })

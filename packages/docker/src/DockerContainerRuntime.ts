@@ -66,8 +66,8 @@ interface RuntimeOptions {
   /** Behavior for an image that the engine does not have. Default: {@link ImagePull.never}. */
   readonly images?: ImagePull.PullPolicy | undefined
   /**
-   * OCI runtime that starts containers, by its name on the engine, such as `crun` (default: the engine's). What it makes
-   * of the security settings is verified like that of any other, before each agent starts.
+   * OCI runtime that starts containers, by its name on the engine, such as `crun` (default: the engine's). The posture
+   * of each sandbox is verified as with any other, before its agent starts.
    */
   readonly engineRuntime?: string | undefined
 }
