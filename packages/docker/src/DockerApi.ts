@@ -289,7 +289,6 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       find("inspect", get(`${path("containers", id)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Inspected, "inspect"))
       ),
-    /** Finds the containers that have one of these names. */
     named: (names: ReadonlyArray<string>) =>
       Effect.flatMap(call("list", get("/containers/json", withName(names))), decoded(Named, "list")),
     kill: (id: string, signal: "SIGTERM" | "SIGKILL") => toRunning("kill", id, { signal }),
