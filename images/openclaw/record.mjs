@@ -1,6 +1,7 @@
 /**
- * Records which modules a run of OpenClaw loads, in its main thread and in its workers, and with which options it starts
- * them. Loaded into each thread by NODE_OPTIONS during the image build, it appends lines of JSON to a file for each.
+ * Records which modules a run of OpenClaw loads, in its main thread and in its workers, and with which options it
+ * starts them. Loaded into each thread by NODE_OPTIONS during the image build, it appends lines of JSON to a file for
+ * each.
  */
 import { appendFileSync, writeFileSync } from "node:fs"
 import { createRequire, registerHooks, syncBuiltinESMExports } from "node:module"

@@ -1,6 +1,6 @@
 /**
- * Loads the modules of pi in a sandbox that waits for a run, and becomes pi when its run comes. They are the modules that
- * the program imports, and the client of the model API that runs use.
+ * Loads the modules of pi in a sandbox that waits for a run, and becomes pi when its run comes. They are the modules
+ * that the program imports, and the client of the model API that runs use.
  */
 import { becomeProgram } from "../cogni/preload.mjs"
 import { receiveRunLike, watchProcess } from "../cogni/preload-node.mjs"

@@ -250,6 +250,14 @@ const constants: Readonly<Record<string, string>> = {
   OPENCLAW_STATE_DIR: "/home/agent/.openclaw"
 }
 
+/** Modules keep what they read while they are loaded. A run with other variables starts as without a preload. */
+const preload: NonNullable<Agent["preload"]> = [
+  "/usr/bin/env",
+  ...Object.entries(constants).map(([name, value]) => `${name}=${value}`),
+  "node",
+  "/usr/local/lib/openclaw/preload.mjs"
+]
+
 /**
  * Creates the agent with custom personalities, and `main`, which always exists. A task with an unknown personality is
  * rejected before any resource is created. `skills` are the texts of `SKILL.md` of the skills that personalities name.
@@ -295,13 +303,7 @@ export const make = (known: Personalities, skills: Readonly<Record<string, strin
       ...constants,
       ...(session === undefined ? {} : { OPENCLAW_STATE_DIR: session.directory })
     }),
-    // Modules keep what they read while they are loaded. A run with other variables starts as without a preload.
-    preload: [
-      "/usr/bin/env",
-      ...Object.entries(constants).map(([name, value]) => `${name}=${value}`),
-      "node",
-      "/usr/local/lib/openclaw/preload.mjs"
-    ],
+    preload,
     // A single tool call needs more than 1 GiB.
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
     inputs: (task) => [
