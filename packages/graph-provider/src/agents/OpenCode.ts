@@ -205,8 +205,8 @@ const environment = {
   OPENCODE_DISABLE_SHARE: "1",
   // Only a window would show what others change in the workspace.
   OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER: "1",
-  // Without it, opencode reads its built-in list of all providers, for a third of its start. The only provider is in the
-  // configuration.
+  // Without it, opencode reads its built-in list of all providers, for a third of its start. The only provider is in
+  // the configuration.
   OPENCODE_MODELS_PATH: "/usr/local/lib/cogni/opencode-models.json"
 }
 
