@@ -281,8 +281,8 @@ const paragraphs = (text: string): ReadonlyArray<string> =>
 
 const isSource = (path: string) => /^packages\/[a-z-]+\/src\//u.test(path) && !path.includes("/testing/")
 
-/** A list of names, not sentences. */
-const foreign = /(?:SeccompProfile|SharedProgram)\.ts$/u
+/** Lists of names and programs in another language, not sentences. */
+const foreign = /(?:MountProgram|SeccompProfile|SharedProgram)\.ts$/u
 
 /** Two ordinary words at least, and no program in another language. */
 const isSentence = (text: string): boolean =>

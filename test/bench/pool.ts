@@ -19,6 +19,7 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
+import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -27,7 +28,7 @@ import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import Docker from "dockerode"
 import { Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs"
+import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -66,7 +67,10 @@ const names = {
   joinedModel: "sealed run with a model, cold, in a ready network",
   pooled: "sealed run from the pool",
   pooledModel: "sealed run with a model, from the pool",
-  claim: "claim of a sandbox until the first byte of its program"
+  coldDirectory: "sealed run in a directory of the caller's, cold",
+  pooledDirectory: "sealed run in a directory of the caller's, from the pool",
+  claim: "claim of a sandbox until the first byte of its program",
+  claimDirectory: "claim of a sandbox with a directory until the first byte of its program"
 } as const
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
@@ -138,25 +142,52 @@ const coldMillis = (input: SandboxSpec.SandboxSpecInput) =>
 /** Milliseconds of each part of the claims, and of the exits that follow. */
 const parts = new Map<string, Array<number>>()
 
-/** Claims a sandbox as a run does, and measures until the first byte of output. */
-const claim = Effect.gen(function* () {
+/** A run in a directory, with a file in it. */
+const inDirectory = (path: string): SandboxSpec.SandboxSpecInput => ({
+  ...spec("x"),
+  workspace: { type: "directory", path }
+})
+
+/**
+ * Claims a sandbox as a run does, and measures until the first byte of output. With a directory, from before that is
+ * examined.
+ */
+const claim = Effect.fnUntraced(function* (input: SandboxSpec.SandboxSpecInput) {
   yield* ready(1)
   const pool = yield* SandboxPool.SandboxPool
   const { capabilities } = yield* LlmProxy.LlmProxy
-  const decoded = yield* SpecDecoder.decode(spec("x"))
+  const workspaces = yield* Workspace
+  const decoded = yield* SpecDecoder.decode(input)
   const runId = yield* RunId.generate
   const before = performance.now()
   let last = before
   const mark = (part: string) => {
     const now = performance.now()
-    parts.set(part, [...(parts.get(part) ?? []), now - last])
+    const name = source.type === "directory" ? `with a directory: ${part}` : part
+    parts.set(name, [...(parts.get(name) ?? []), now - last])
     last = now
   }
-  const taken = yield* pool.claim({ spec: decoded, supervised: false, proxy: capabilities })
+  const { limits, workspace: source } = decoded
+  const directory = source.type === "directory" ? yield* workspaces.examine!(source.path) : undefined
+  if (directory !== undefined) mark("examine it")
+  const taken = yield* pool.claim({ spec: decoded, supervised: false, proxy: capabilities, directory })
   mark("ask the pool")
   if (taken._tag === "Cold") return yield* Effect.die(new Error(taken.use ?? "there is no pool"))
-  const { mounts, user } = taken.prepared
-  const { argv, env, limits, network } = decoded
+  const { mounts, user } =
+    directory === undefined
+      ? taken.prepared
+      : yield* workspaces.acquire({
+          runId,
+          source,
+          inputs: [],
+          planted: [],
+          memory: false,
+          workspaceBytesMax: limits.workspaceBytesMax,
+          examined: directory,
+          prepared: taken.prepared
+        })
+  if (directory !== undefined) mark("hold it for the run")
+  const { argv, env, network } = decoded
   const container = yield* taken.bind({
     runId,
     role: "agent",
@@ -178,7 +209,7 @@ const claim = Effect.gen(function* () {
   yield* container.exit
   mark("exit of the program")
   return millis
-}).pipe(Effect.scoped)
+}, Effect.scoped)
 
 /** Runs per second of a burst, at the median of some bursts. */
 const burst = Effect.fnUntraced(function* <R>(
@@ -302,6 +333,10 @@ const main = Effect.gen(function* () {
   const cold = yield* Layer.build(layerOf(directory, url, {}))
   const networks = yield* Layer.build(layerOf(directory, url, { networks: keptCount }))
   const cli = Contenders.cli(image)
+  const own = join(directory, "own")
+  mkdirSync(own)
+  writeFileSync(join(own, "own.txt"), "x")
+  chownSync(own, 1000, 1000)
   const rows = new Map<string, Effect.Effect<number, unknown>>([
     [names.cli, millisOf(Effect.promise(cli))],
     [names.cold, Effect.provide(coldMillis(spec("x")), cold)],
@@ -310,7 +345,10 @@ const main = Effect.gen(function* () {
     [names.joinedModel, Effect.provide(joined(withModel), networks)],
     [names.pooled, Effect.provide(warm(spec("x")), pooled)],
     [names.pooledModel, Effect.provide(warm(withModel), pooled)],
-    [names.claim, Effect.provide(claim, pooled)]
+    [names.coldDirectory, Effect.provide(coldMillis(inDirectory(own)), cold)],
+    [names.pooledDirectory, Effect.provide(warm(inDirectory(own)), pooled)],
+    [names.claim, Effect.provide(claim(spec("x")), pooled)],
+    [names.claimDirectory, Effect.provide(claim(inDirectory(own)), pooled)]
   ])
   const load = loadavg()[0]!
   // They only show the demand.
@@ -384,6 +422,11 @@ const publish = (
     { name: `${names.pooledModel} / docker run, p50`, value: ratio(names.pooledModel), atMost: 0.15 },
     { name: `${names.pooled} / docker run, p50`, value: ratio(names.pooled) },
     { name: `${names.cold} / docker run, p50`, value: ratio(names.cold) },
+    {
+      name: `${names.pooledDirectory} / cold, p50`,
+      value: Math.round((of(names.pooledDirectory).p50 / of(names.coldDirectory).p50) * 100) / 100,
+      atMost: 0.3
+    },
     { name: `${names.joined} / docker run, p50`, value: ratio(names.joined), atMost: 0.65 },
     {
       name: `runs/s of ${atOnce} at once, from the pool / bare engine`,

@@ -39,6 +39,7 @@ const programs: Readonly<Record<string, string>> = {
   bin: "packages/cli/src/bin.ts",
   BillingHost: "test/harness/billing/BillingHost.ts",
   BillingProcess: "packages/cli/test/BillingProcess.ts",
+  BoundDirectory: "test/harness/pool/BoundDirectory.ts",
   HostProcess: "test/harness/HostProcess.ts",
   LedgerProcess: "test/harness/LedgerProcess.ts",
   RelayProcess: "test/harness/RelayProcess.ts",

@@ -158,7 +158,7 @@ type WaitingContainer = {
    * Give it to a run. Succeeds at most once. `start` of the container then binds the limits of memory, processes,
    * processors and time, argv and environment, and returns the posture that is reported after that. It fails if the
    * container is unusable, or if the run already has a container. Only `proceed` lets the agent start, as with any
-   * container.
+   * container. If `whyUnbound` of the runtime allows it, the workspace of the run may be another directory.
    */
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
 }
@@ -198,6 +198,11 @@ export class ContainerRuntime extends Context.Service<
           spec: WaitingSpec
         ) => Effect.Effect<WaitingContainer, ContainerError | PostureMismatch, Scope.Scope>)
       | undefined
+    /**
+     * Why `bind` of a waiting sandbox cannot give it a directory of this host as its workspace; `undefined` if it can.
+     * Absent: this runtime cannot.
+     */
+    readonly whyUnbound?: Effect.Effect<string | undefined> | undefined
     /**
      * Keep network namespaces ready for the containers of agents that `acquire` creates, until the scope closes. Each
      * serves one container. Returns a report. Absent: this runtime makes each namespace at the start of its container.

@@ -299,6 +299,7 @@ export const make = (options: MemoryOptions = {}): Effect.Effect<ContainerRuntim
     return ContainerRuntime.of({
       acquire,
       prepare,
+      whyUnbound: Effect.undefined,
       acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
         const name = `memory-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
         yield* hold(name, spec.runId)

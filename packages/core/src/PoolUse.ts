@@ -4,7 +4,7 @@ import { bindingBytesMax, bindingTextsMax } from "./internal/BindingLimits.ts"
 
 /** Why no waiting sandbox can serve a run, whatever the pool has. */
 export const coldReasons = {
-  workspace: "its workspace is a directory of the host, which is mounted at the start",
+  workspace: "its workspace is a directory, which this host cannot bind into a waiting sandbox",
   files: "canaries or package settings are mounted at the start",
   network: "it uses an internal network",
   proxy: "its proxy cannot listen in a directory that is already mounted",

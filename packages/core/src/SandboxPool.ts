@@ -58,6 +58,8 @@ export interface Cold {
 export interface SandboxPools {
   /** Take a waiting sandbox for a run, or say why the run gets none. Never waits for one to start. */
   readonly claim: (asked: SandboxShape.Asked) => Effect.Effect<Warm | Cold, never, Scope.Scope>
+  /** Why no run in a directory can get a waiting sandbox; `undefined` if it can. */
+  readonly whyUnbound: Effect.Effect<string | undefined>
   readonly report: Effect.Effect<PoolReport>
 }
 
@@ -65,6 +67,7 @@ export interface SandboxPools {
 export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/SandboxPool", {
   defaultValue: () => ({
     claim: () => Effect.succeed<Cold>({ _tag: "Cold", use: undefined }),
+    whyUnbound: Effect.succeed("there is no pool"),
     report: Effect.succeed({
       waiting: [],
       started: 0,
@@ -80,6 +83,8 @@ export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/
 /** Sandboxes that wait whatever the demand. */
 export interface Kept extends Pick<OpenSpecInput, "image" | "limits" | "memory" | "preload"> {
   readonly supervised?: boolean | undefined
+  /** Directory of the host that their runs will have as their workspace: its owner decides the user of the agent. */
+  readonly directory?: string | undefined
   readonly count: number
 }
 
@@ -105,8 +110,10 @@ const waitSecondsMore = 120
 export const make = Effect.fnUntraced(function* (
   options: PoolOptions = {}
 ): Effect.fn.Return<SandboxPools, InvalidSpec, ContainerRuntime | Workspace | Scope.Scope> {
-  const { prepare: prepareContainer, readyNetworks, sharesHost } = yield* ContainerRuntime
-  const { prepare: prepareDirectories } = yield* Workspace
+  const runtime = yield* ContainerRuntime
+  const { prepare: prepareContainer, readyNetworks, sharesHost } = runtime
+  const whyUnbound = runtime.whyUnbound ?? Effect.succeed("this runtime binds no directories")
+  const { examine, prepare: prepareDirectories } = yield* Workspace
   const state: PoolState.PoolState = {
     makers:
       prepareContainer === undefined || prepareDirectories === undefined
@@ -126,7 +133,7 @@ export const make = Effect.fnUntraced(function* (
     cold: {},
     sweptMillis: 0
   }
-  for (const kept of options.keep ?? []) yield* keep(state, kept)
+  for (const kept of options.keep ?? []) yield* keep(state, kept, { examine, whyUnbound })
   yield* requirePlaces(state)
   // Older than the fiber below, so that nothing is started after this has looked.
   yield* Effect.addFinalizer(() =>
@@ -136,6 +143,8 @@ export const make = Effect.fnUntraced(function* (
     })
   )
   if (state.makers !== undefined) yield* Effect.forkScoped(PoolFill.forever(state, state.makers))
+  // So that the first run in a directory need not wait for the answer.
+  if (limitsAllow(state)) yield* Effect.forkScoped(whyUnbound)
   const { limits, memoryAvailableBytes } = state
   const networksMax = yield* networksMaxOf(options, limits)
   const networks =
@@ -144,6 +153,7 @@ export const make = Effect.fnUntraced(function* (
       : yield* readyNetworks({ limits, memoryAvailableBytes, networksMax })
   return {
     claim: (asked) => claim(state, asked),
+    whyUnbound: limitsAllow(state) ? whyUnbound : Effect.succeed("no sandbox waits"),
     report: Effect.map(Effect.all([Clock.currentTimeMillis, networks]), ([now, networks]) => ({
       ...state.counts,
       ...(networks === undefined ? {} : { networks }),
@@ -186,13 +196,27 @@ const planOf = (
 /** Notes that some sandboxes of a shape are to wait always. */
 const keep = Effect.fnUntraced(function* (
   state: PoolState.PoolState,
-  { count, supervised = false, ...input }: Kept
+  { count, directory: path, supervised = false, ...input }: Kept,
+  {
+    examine,
+    whyUnbound
+  }: Pick<Workspace["Service"], "examine"> & { readonly whyUnbound: Effect.Effect<string | undefined> }
 ) {
   const spec = yield* Effect.mapError(
     decodeOpen(input),
     (error) => new InvalidSpec({ problems: problemsOf(error).map((problem) => `pool: ${problem}`) })
   )
-  const plan = planOf(state, SandboxShape.make({ spec, supervised }), spec)
+  const why = path === undefined ? undefined : yield* whyUnbound
+  if (why !== undefined)
+    return yield* Effect.logWarning(
+      `no sandbox waits for ${path}, because directories cannot be bound: ${why}`
+    )
+  // A run in a directory that cannot be used says so itself.
+  const directory =
+    path === undefined || examine === undefined
+      ? undefined
+      : yield* Effect.orElseSucceed(Effect.scoped(examine(path)), () => undefined)
+  const plan = planOf(state, SandboxShape.make({ directory, spec, supervised }), spec)
   if (!Number.isInteger(count) || count < 0)
     return yield* invalid(`keep: count is ${count}, not a whole number of sandboxes`)
   // Sandboxes of one shape differ only in limits that a run sets again.
@@ -221,6 +245,10 @@ const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
     ? { ...all, memoryBytesMax: Math.max(all.memoryBytesMax, all.sandboxesMax * PoolPolicy.sandboxBytes) }
     : all
 })
+
+/** Whether any sandbox may wait. */
+const limitsAllow = ({ limits, makers }: PoolState.PoolState) =>
+  makers !== undefined && limits.sandboxesMax >= 1
 
 const networksMaxOf = ({ networksMax }: PoolOptions, { sandboxesMax }: PoolPolicy.PoolLimits) =>
   networksMax === undefined || (Number.isInteger(networksMax) && networksMax >= 0)

@@ -7,8 +7,10 @@ import { bindingBytesMax, bindingTextsMax } from "./internal/BindingLimits.ts"
 import * as WayOut from "./internal/WayOut.ts"
 import type { LlmProxyCapabilities } from "./LlmObservation.ts"
 import type { ColdReason } from "./PoolUse.ts"
+import type { User } from "./Posture.ts"
 import { type SandboxSpec } from "./SandboxSpec.ts"
 import { type Limits, supervisor } from "./SpecFields.ts"
+import type { ExaminedDirectory } from "./WaitingSandbox.ts"
 
 export interface SandboxShape {
   readonly image: string
@@ -20,6 +22,8 @@ export interface SandboxShape {
   readonly preload?: ReadonlyArray<string> | undefined
   /** Limits that are fixed when a sandbox is created: sizes of file systems, and limits that processes inherit. */
   readonly limits: Pick<Limits, "temporaryBytesMax" | "filesOpenMax" | "workspaceBytesMax">
+  /** User of the agent. Absent: that of temporary workspaces. */
+  readonly user?: User | undefined
 }
 
 /** A run as a pool sees it. */
@@ -27,9 +31,15 @@ export interface Asked {
   readonly spec: SandboxSpec
   readonly supervised: boolean
   readonly proxy: LlmProxyCapabilities
+  /** Its directory, if its workspace is one that can be bound into a waiting sandbox. */
+  readonly directory?: ExaminedDirectory | undefined
 }
 
-export const make = ({ spec, supervised }: Pick<Asked, "spec" | "supervised">): SandboxShape => {
+export const make = ({
+  directory,
+  spec,
+  supervised
+}: Pick<Asked, "directory" | "spec" | "supervised">): SandboxShape => {
   const { filesOpenMax, temporaryBytesMax, workspaceBytesMax } = spec.limits
   return {
     image: spec.image,
@@ -37,12 +47,13 @@ export const make = ({ spec, supervised }: Pick<Asked, "spec" | "supervised">): 
     memory: spec.memory,
     // Commands of an open sandbox are sent to its supervisor.
     ...(spec.preload === undefined || supervised ? {} : { preload: spec.preload }),
-    limits: { filesOpenMax, temporaryBytesMax, workspaceBytesMax }
+    limits: { filesOpenMax, temporaryBytesMax, workspaceBytesMax },
+    user: directory?.otherUser
   }
 }
 
 /** Returns a text that is equal for equal shapes. */
-export const keyOf = ({ image, limits, memory, preload, supervised }: SandboxShape): string =>
+export const keyOf = ({ image, limits, memory, preload, supervised, user }: SandboxShape): string =>
   [
     image,
     supervised ? "open" : "run",
@@ -50,7 +61,8 @@ export const keyOf = ({ image, limits, memory, preload, supervised }: SandboxSha
     limits.temporaryBytesMax,
     limits.filesOpenMax,
     limits.workspaceBytesMax,
-    ...(preload === undefined ? [] : [JSON.stringify(preload)])
+    ...(preload === undefined ? [] : [JSON.stringify(preload)]),
+    ...(user === undefined ? [] : [`${user.userId}:${user.groupId}`])
   ].join(" ")
 
 /** Variables that a runtime, a linker or a library reads when a process starts, and never again. */
@@ -66,8 +78,8 @@ const isLarge = ({ argv, env }: Pick<SandboxSpec, "argv" | "env">): boolean => {
 }
 
 /** Returns why no waiting sandbox can serve a run, whatever the pool has; `undefined` if one can. */
-export const coldReason = ({ proxy, spec, supervised }: Asked): ColdReason | undefined => {
-  if (spec.workspace.type !== "temporary") return "workspace"
+export const coldReason = ({ directory, proxy, spec, supervised }: Asked): ColdReason | undefined => {
+  if (spec.workspace.type !== "temporary" && directory === undefined) return "workspace"
   if (spec.canaries !== "off" || WayOut.directories(spec).length > 0) return "files"
   if (spec.network.mode !== "none") return "network"
   if (WayOut.isInside(spec) && proxy.listensInMount !== true) return "proxy"

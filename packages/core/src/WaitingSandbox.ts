@@ -15,6 +15,9 @@ export type WaitingContainer = Effect.Success<ReturnType<Prepare>>
 /** Directories of a sandbox that waits for a run. */
 export type PreparedDirectories = NonNullable<WorkspaceRequest["prepared"]>
 
+/** A directory of the host that a run may have as its workspace. */
+export type ExaminedDirectory = NonNullable<WorkspaceRequest["examined"]>
+
 /** Returns the specification of a waiting sandbox as that of a container without a run and without a program. */
 export const asContainer = ({ waitSecondsMax, waitingId, ...spec }: WaitingSpec): ContainerSpec => ({
   ...spec,

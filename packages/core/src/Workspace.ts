@@ -37,6 +37,12 @@ type PreparedDirectories = {
   readonly clean: Effect.Effect<void, HostFailed>
 }
 
+/** A directory that a run may have as its workspace. It is held open while the scope of `examine` is. */
+type ExaminedDirectory = {
+  /** User that its agent must run as, if it is not the one of temporary workspaces. */
+  readonly otherUser?: User | undefined
+}
+
 export interface WorkspaceRequest {
   readonly runId: RunId
   readonly source: WorkspaceSource
@@ -48,9 +54,11 @@ export interface WorkspaceRequest {
   readonly workspaceBytesMax: number
   /** The run's directory on the host. Absent if nothing is stored. */
   readonly directory?: string | undefined
+  /** The directory of the source, if `examine` returned it. */
+  readonly examined?: ExaminedDirectory | undefined
   /**
-   * Directories that `prepare` returned, for a run of a temporary workspace without planted files. The inputs are
-   * written into them. They are removed by the scope of `prepare`.
+   * Directories that `prepare` returned, for a run without planted files. The inputs are written into them. A directory
+   * of the source takes the place of the workspace among their mounts. They are removed by the scope of `prepare`.
    */
   readonly prepared?: PreparedDirectories | undefined
 }
@@ -81,10 +89,22 @@ export class Workspace extends Context.Service<
     readonly acquire: (
       request: WorkspaceRequest
     ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed | HostFailed, Scope.Scope>
-    /** Make empty directories for a sandbox that waits for a run. Absent: this workspace has none. */
+    /**
+     * Check a directory as `acquire` does, and hold it open. `undefined`: it has mounts below it, which no sandbox may
+     * have. Absent: no run in a directory gets a waiting sandbox.
+     */
+    readonly examine?:
+      | ((
+          path: string
+        ) => Effect.Effect<ExaminedDirectory | undefined, WorkspaceFailed | HostFailed, Scope.Scope>)
+      | undefined
+    /**
+     * Make empty directories for a sandbox that waits for a run. By default, they belong to the user of temporary
+     * workspaces. Absent: this workspace has none.
+     */
     readonly prepare?:
       | ((
-          request: Pick<WorkspaceRequest, "memory">
+          request: Pick<WorkspaceRequest, "memory"> & { readonly user?: User | undefined }
         ) => Effect.Effect<PreparedDirectories, WorkspaceFailed | HostFailed, Scope.Scope>)
       | undefined
   }
@@ -106,9 +126,12 @@ export const makeMemory = (options?: {
           })
         }
         const readable = memoryMount(request.runId)
+        const own: Mount = { type: "directory", source: path, target, readOnly: false }
         return {
-          mounts: request.prepared?.mounts ?? [
-            { type: "directory", source: path, target, readOnly: false },
+          mounts: (request.source.type === "directory"
+            ? request.prepared?.mounts.map((mount) => (mount.target === target ? own : mount))
+            : request.prepared?.mounts) ?? [
+            own,
             ...memoryInputs(request.runId, request.memory),
             ...request.planted.map(({ name, target }) => readable(name, target))
           ],
@@ -118,7 +141,8 @@ export const makeMemory = (options?: {
           specialFiles: Effect.succeed({ files: [], isWhole: true })
         } satisfies AcquiredWorkspace
       }),
-      prepare: ({ memory }) =>
+      examine: () => Effect.succeed({}),
+      prepare: ({ memory, user = memoryUser }) =>
         Effect.sync(() => {
           const place = `waiting-${crypto.randomUUID()}`
           return {
@@ -127,7 +151,7 @@ export const makeMemory = (options?: {
               ...memoryInputs(place, memory),
               memoryMount(place)("llm-sock", socketTarget)
             ],
-            user: memoryUser,
+            user,
             memory,
             clean: Effect.void
           }

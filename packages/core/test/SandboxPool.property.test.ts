@@ -3,13 +3,14 @@
  *
  * Each run has secrets of its own. Its program reports everything that it sees, and leaves something behind. Whatever
  * happens to the pool, each run must be right, see nothing of another run, and have a container that no other run had.
+ * Some runs work in a directory of the host, which must be theirs, and keep what they left.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { type MemoryContainerRuntime, type SandboxSpec } from "@cogni/sandbox-core"
 import { Effect, Fiber, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolHarness from "./PoolHarness.ts"
-import { leftovers, llm, run, settle } from "./Specs.ts"
+import { leftovers, llm, record, run, settle } from "./Specs.ts"
 
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
@@ -22,6 +23,8 @@ const Event = Schema.Union([
     /** Sandboxes of the second have loaded their code. */
     shape: between(0, 1),
     withModel: Schema.Boolean,
+    /** Number of the directory that it works in. Absent: a temporary workspace. */
+    directory: Schema.Union([Schema.Undefined, between(0, 2)]),
     memoryBytesMax: Schema.Literals([2 ** 28, 2 ** 29]),
     /** Interrupted after this many turns of its fiber. */
     interruptedAfter: Schema.Union([Schema.Undefined, between(0, 150)])
@@ -52,7 +55,7 @@ const program: MemoryContainerRuntime.Program = ({ argv, env, files, spec, stdou
       Effect.orDie
     )
     yield* stdout(JSON.stringify({ argv, env, runId: spec.runId, found, limits: spec.limits }))
-    yield* files.write(marker, new TextEncoder().encode(env["SECRET"])).pipe(Effect.orDie)
+    yield* files.write(env["MARKER"] ?? marker, new TextEncoder().encode(env["SECRET"])).pipe(Effect.orDie)
     yield* Effect.sleep(`${Number(argv[1])} seconds`)
     return Number(argv[2])
   })
@@ -66,7 +69,13 @@ interface Ended {
 const specOf = (number: number, event: Ended["event"]): SandboxSpec.SandboxSpecInput => ({
   image: "memory/agent",
   argv: ["agent", String(event.seconds), String(event.exitCode), `argument-of-${number}`],
-  env: { SECRET: `secret-of-${number}` },
+  env: {
+    SECRET: `secret-of-${number}`,
+    ...(event.directory === undefined ? {} : { MARKER: `left-in-${event.directory}` })
+  },
+  ...(event.directory === undefined
+    ? {}
+    : { workspace: { type: "directory", path: `/srv/${event.directory}` } as const }),
   inputs: [{ name: "prompt.txt", content: `prompt-of-${number}` }],
   limits: { memoryBytesMax: event.memoryBytesMax },
   ...(event.shape === 1 ? { preload: ["load", "agent"] } : {}),
@@ -85,7 +94,8 @@ const isolated = Effect.fnUntraced(function* ({ event, fiber, number }: Ended) {
   assert.strictEqual(exitCode, event.exitCode)
   const seen = JSON.parse(output.stdout.text)
   assert.strictEqual(seen.runId, runId)
-  assert.deepStrictEqual(seen.found, [], "the workspace was not empty")
+  const found = seen.found.filter((name: string) => name !== `left-in-${event.directory}`)
+  assert.deepStrictEqual(found, [], "the workspace was another one, or not empty")
   assert.strictEqual(seen.env.SECRET, `secret-of-${number}`)
   assert.strictEqual(seen.argv[3], `argument-of-${number}`)
   assert.strictEqual(seen.limits.memoryBytesMax, event.memoryBytesMax)
@@ -94,6 +104,19 @@ const isolated = Effect.fnUntraced(function* ({ event, fiber, number }: Ended) {
     assert.isTrue(word.endsWith(`-of-${number}`), `run ${number} saw ${word}`)
   assert.deepStrictEqual(yield* leftovers(runId), [])
 })
+
+/** Counts the runs in directories that had a waiting sandbox. */
+const boundRuns = (runs: ReadonlyArray<Ended>) =>
+  Effect.map(
+    Effect.forEach(runs, ({ event, fiber }) =>
+      Effect.flatMap(Fiber.await(fiber), (exit) =>
+        exit._tag === "Failure" || event.directory === undefined
+          ? Effect.succeed(false)
+          : Effect.map(record(exit.value.runId), (recorded) => recorded?.pool === "hit")
+      )
+    ),
+    (all) => all.filter(Boolean).length
+  )
 
 const enact = Effect.fnUntraced(function* (
   event: Event,
@@ -133,6 +156,7 @@ const enact = Effect.fnUntraced(function* (
 describe("SandboxPool", () => {
   let hits = 0
   let runsTotal = 0
+  let directories = 0
 
   it.effect.prop(
     "serves every run right, shares no sandbox and leaves nothing, whatever happens to waiting sandboxes",
@@ -149,6 +173,7 @@ describe("SandboxPool", () => {
             yield* TestClock.adjust("5 seconds")
           }
           yield* Effect.forEach(runs, isolated, { discard: true })
+          directories += yield* boundRuns(runs)
           const report = yield* PoolHarness.report
           hits += report.hits
           runsTotal += runs.length
@@ -163,10 +188,11 @@ describe("SandboxPool", () => {
         assert.deepStrictEqual(seen.mixed, [], "runs got another loaded program than theirs")
       })
     },
-    { arbitrary: { runs: 150, seed: "pool-1" } }
+    { arbitrary: { runs: 150, seed: "pool-5" } }
   )
 
-  it("took sandboxes from the pool in a good part of those runs", () => {
+  it("took sandboxes from the pool in a good part of those runs, also for directories", () => {
     assert.isAbove(hits, runsTotal / 20)
+    assert.isAbove(directories, 0)
   })
 })

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { SandboxSpec } from "@cogni/sandbox-core"
+import { ContainerRuntime, MemoryContainerRuntime, type SandboxSpec, Workspace } from "@cogni/sandbox-core"
+import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
-import { Effect, Exit, Fiber } from "effect"
+import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolState from "../src/internal/PoolState.ts"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
@@ -90,6 +91,25 @@ describe("SandboxPool", () => {
       Effect.provide(withPool({ pool: { keep: [{ image: "memory/agent", supervised: true, count: 1 }] } }))
     )
   )
+
+  it.effect("keeps no sandbox for a directory that cannot be bound", () => {
+    const keep = [{ image: "memory/agent", directory: "/srv/project", count: 1 }]
+    const runtime = Layer.effect(
+      ContainerRuntime.ContainerRuntime,
+      Effect.map(MemoryContainerRuntime.make(), (inner) =>
+        ContainerRuntime.ContainerRuntime.of({ ...inner, whyUnbound: Effect.succeed("it is not root") })
+      )
+    )
+    return Effect.gen(function* () {
+      const report = Effect.flatMap(SandboxPool.make({ keep }), (pool) =>
+        Effect.andThen(settled, pool.report)
+      )
+      const bindable = Layer.merge(MemoryContainerRuntime.layer(), Workspace.layerMemory())
+      assert.lengthOf((yield* Effect.provide(Effect.scoped(report), bindable)).waiting, 1)
+      const layers = Layer.merge(runtime, Workspace.layerMemory())
+      assert.deepStrictEqual((yield* Effect.provide(Effect.scoped(report), layers)).waiting, [])
+    })
+  })
 
   it.effect("keeps as many as a burst asked for, and forgets it when no run asks any more", () =>
     Effect.gen(function* () {

@@ -26,6 +26,7 @@ describe("SandboxShape", () => {
       assert.isUndefined(yield* reasonOf({ packages: ["npm:left-pad"] }))
       const workspace = { type: "directory", path: "/srv/project" } as const
       assert.strictEqual(yield* reasonOf({ workspace }), "workspace")
+      assert.isUndefined(yield* reasonOf({ workspace }, { directory: {} }), "one that can be bound")
       assert.strictEqual(yield* reasonOf({ canaries: "warn" }), "files")
       assert.strictEqual(yield* reasonOf({ packages: ["cargo:serde"] }), "files")
       assert.strictEqual(yield* reasonOf({ network: { mode: "internal", networkName: "x" } }), "network")
@@ -67,9 +68,11 @@ describe("SandboxShape", () => {
         yield* keyOf({ limits: { filesOpenMax: 100 } }),
         yield* keyOf({ limits: { workspaceBytesMax: 2 ** 20 } }),
         yield* keyOf({ preload: ["node", "load.mjs"] }),
-        yield* keyOf({ preload: ["node load.mjs"] })
+        yield* keyOf({ preload: ["node load.mjs"] }),
+        yield* keyOf({}, { directory: { otherUser: { userId: 7, groupId: 8 } } })
       ]
-      assert.strictEqual(new Set([plain, ...others]).size, 9)
+      assert.strictEqual(new Set([plain, ...others]).size, 10)
+      assert.strictEqual(yield* keyOf({}, { directory: {} }), plain, "a directory of the usual user")
       const open = yield* keyOf({ preload: ["node", "load.mjs"] }, { supervised: true })
       assert.strictEqual(open, others[2], "an open sandbox loads nothing")
     })

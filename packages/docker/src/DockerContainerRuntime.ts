@@ -32,6 +32,7 @@ import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
 import * as ImagePull from "./ImagePull.ts"
 import * as Deadline from "./internal/container/Deadline.ts"
+import * as DirectoryBinder from "./internal/container/DirectoryBinder.ts"
 import * as EngineContainer from "./internal/container/EngineContainer.ts"
 import * as JoinedContainer from "./internal/container/JoinedContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
@@ -87,6 +88,7 @@ const make: (
     const sharesHost = yield* Effect.cached(
       Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     )
+    const binder = yield* DirectoryBinder.make({ address: api.address, info: api.info, engineRuntime })
     const removals = yield* Removals.make(runStarts.quiet)
     const owner = HostOwner.self()
     /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
@@ -257,12 +259,21 @@ const make: (
         runs.push(runId)
         return { noteStart: Effect.sync(() => void (run.isStarted = true)) }
       }
-      return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, hardened, nameOf, noteRun })
+      return yield* WaitingSandbox.make(api, {
+        ...opened,
+        binder,
+        spec,
+        hostConfig,
+        hardened,
+        nameOf,
+        noteRun
+      })
     })
 
     return ContainerRuntime.of({
       acquire,
       prepare,
+      whyUnbound: binder.whyNot,
       readyNetworks: networks.keep,
       acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
         const name = `cogni-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`

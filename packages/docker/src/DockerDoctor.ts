@@ -18,6 +18,7 @@ import * as DockerApi from "./DockerApi.ts"
 import { fail, type Finding, ok, warn } from "./Finding.ts"
 import * as KnownWeaknesses from "./internal/doctor/KnownWeaknesses.ts"
 import * as SharedStocks from "./internal/doctor/SharedStocks.ts"
+import * as DirectoryBinder from "./internal/container/DirectoryBinder.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
@@ -217,6 +218,21 @@ const imageFinding = (
         )
   )
 
+/** Says whether directories are bound into sandboxes that wait for runs. Not a problem: such runs start cold. */
+export const directoriesFinding = (engine: Parameters<typeof DirectoryBinder.make>[0]) =>
+  DirectoryBinder.make(engine).pipe(
+    Effect.flatMap(({ whyNot }) => whyNot),
+    Effect.scoped,
+    Effect.map((why) =>
+      ok(
+        "directories",
+        why === undefined
+          ? "can be bound into sandboxes that wait for runs"
+          : `cannot be bound into sandboxes that wait, so runs in them start cold: ${why}`
+      )
+    )
+  )
+
 /** Checks whether a run accepts a directory as its workspace, and which special files an agent could reach in it. */
 export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>
   Effect.flatMap(HostWorkspace.held(path, options), SpecialFiles.find).pipe(
@@ -267,6 +283,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
           "not shared with this host: the sockets of runs go into a separate container",
           "Run on the engine's host for the lowest latency to the model"
         ),
+    yield* directoriesFinding({ address: api.address, info: api.info, engineRuntime: options.engineRuntime }),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),
     ...hostFindings,

@@ -8,11 +8,14 @@
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { User } from "@cogni/sandbox-core/Posture"
-import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Input } from "@cogni/sandbox-core/SpecFields"
 import { type AcquiredWorkspace, Workspace, type WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import { inputsTarget, target } from "@cogni/sandbox-core/SandboxPlace"
-import { type PreparedDirectories, sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
+import {
+  type ExaminedDirectory,
+  type PreparedDirectories,
+  sourceAt
+} from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -24,6 +27,7 @@ import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
 import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
+import * as MountsBelow from "./internal/host/MountsBelow.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WaitingDirectories from "./internal/host/WaitingDirectories.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
@@ -91,12 +95,36 @@ const make = (options: Options = {}): Workspace["Service"] => {
     return { directory: yield* hold(path), isPrivate: true, user }
   })
 
-  const given = Effect.fnUntraced(function* (runId: RunId, asked: string, memory: boolean) {
-    const { directory, user } = yield* look(asked)
+  /** The directories that were examined before a run got its sandbox. */
+  const examined = new WeakMap<ExaminedDirectory, Effect.Success<ReturnType<typeof look>>>()
+
+  const given = Effect.fnUntraced(function* (request: WorkspaceRequest, asked: string) {
+    const { memory, runId } = request
+    const known = request.examined === undefined ? undefined : examined.get(request.examined)
+    const { directory, user } = known ?? (yield* look(asked))
     yield* claims.hold(runId, directory)
     // It is never removed: another run of the same workspace may have its inputs mounted there.
     if (!memory) yield* attempt(asked, () => controlDirectory(directory))
     return { directory, isPrivate: isAllowed(asked), user }
+  })
+
+  /** The directories of a waiting sandbox with the inputs of its run, and that run's own directory as its workspace. */
+  const inOwn = Effect.fnUntraced(function* (
+    request: WorkspaceRequest,
+    asked: string,
+    prepared: PreparedDirectories
+  ) {
+    const { directory, isPrivate, user } = yield* given(request, asked)
+    yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
+    const own = workspaceMount(directory, isPrivate)
+    const mounts = prepared.mounts.map((mount) => (mount.target === target ? own : mount))
+    const counted = yield* WorkspaceMeasure.make(directory, request)
+    return {
+      mounts,
+      user,
+      ...counted,
+      specialFiles: SpecialFiles.find(directory)
+    } satisfies AcquiredWorkspace
   })
 
   /** The directories of a waiting sandbox, with the inputs of its run. */
@@ -110,7 +138,10 @@ const make = (options: Options = {}): Workspace["Service"] => {
   })
 
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
-    if (request.prepared !== undefined) return yield* inPrepared(request, request.prepared)
+    if (request.prepared !== undefined)
+      return yield* request.source.type === "directory"
+        ? inOwn(request, request.source.path, request.prepared)
+        : inPrepared(request, request.prepared)
     const base = request.directory ?? (yield* temporaryDirectory)
     const inputs = yield* writeFiles(join(base, "inputs"), request.inputs)
     const planted = yield* Effect.forEach(request.planted, ({ files, name, target }) =>
@@ -119,15 +150,9 @@ const make = (options: Options = {}): Workspace["Service"] => {
     const { memory, source } = request
     const { directory, isPrivate, user } = yield* source.type === "temporary"
       ? fresh(base, memory)
-      : given(request.runId, source.path, memory)
+      : given(request, source.path)
     const mounts: Array<Mount> = [
-      {
-        type: "directory",
-        source: directory.path,
-        target,
-        readOnly: false,
-        held: MountIdentity.make(directory.identity, { isPrivate })
-      },
+      workspaceMount(directory, isPrivate),
       { ...inputs, target: inputsTarget },
       ...(memory ? [] : [{ ...inputs, target: `${target}/.cogni` }]),
       ...planted
@@ -138,11 +163,21 @@ const make = (options: Options = {}): Workspace["Service"] => {
   })
   return Workspace.of({
     acquire,
-    prepare: Effect.fn("Workspace.prepare")(function* ({ memory }) {
+    examine: Effect.fn("Workspace.examine")(function* (path) {
+      const found = yield* look(path)
+      // The posture check would refuse them, after the waiting sandbox was spent.
+      if (MountsBelow.has(found.directory.path)) return undefined
+      const usual = ownUser() ?? defaultUser
+      const isUsual = found.user.userId === usual.userId && found.user.groupId === usual.groupId
+      const answer: ExaminedDirectory = isUsual ? {} : { otherUser: found.user }
+      examined.set(answer, found)
+      return answer
+    }),
+    prepare: Effect.fn("Workspace.prepare")(function* ({ memory, user }) {
       const prepared = yield* WaitingDirectories.acquire(
         {
           directory: waitingPlace(options),
-          user: ownUser() ?? defaultUser,
+          user: ownUser() ?? user ?? defaultUser,
           isRoot: ownUser() === undefined
         },
         memory
@@ -153,6 +188,14 @@ const make = (options: Options = {}): Workspace["Service"] => {
     })
   })
 }
+
+const workspaceMount = ({ identity, path }: HeldDirectory, isPrivate: boolean): Mount => ({
+  type: "directory",
+  source: path,
+  target,
+  readOnly: false,
+  held: MountIdentity.make(identity, { isPrivate })
+})
 
 /** A temporary workspace contains only files of the host. */
 const noSpecialFiles = Effect.succeed({ files: [], isWhole: true })

@@ -34,6 +34,12 @@ describe("Binding", () => {
     assert.strictEqual(encode({ ...run, env: {} }).split("\n")[3], "0", "without a socket")
   })
 
+  it("says so if a directory is bound into the sandbox", () => {
+    const [bound, ...rest] = encode(run, { hasDirectory: true }).split("\n")
+    assert.strictEqual(bound, "claim directory")
+    assert.deepStrictEqual(rest, encode(run).split("\n").slice(1))
+  })
+
   it("asks for a program before there is a run", () => {
     assert.strictEqual(encodeLoad(["node", "a\nb"], "nonce"), "load\nnonce\n2\nnode\na\\nb\n")
   })
@@ -43,7 +49,7 @@ describe("Binding", () => {
   })
 
   it.prop("carries any text unchanged", [Environment, Schema.NonEmptyArray(Argument)], ([env, argv]) => {
-    const read = decoded(encode({ ...ContainerSpecs.written, env, argv }, "token"))
+    const read = decoded(encode({ ...ContainerSpecs.written, env, argv }, { token: "token" }))
     assert.deepStrictEqual(read, {
       word: "claim",
       seconds: "65",

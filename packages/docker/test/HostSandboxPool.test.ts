@@ -53,7 +53,7 @@ describe("HostSandboxPool", () => {
         status: "ok",
         detail:
           "3 of 9 runs got a waiting sandbox; 0 wait now; " +
-          "2 started cold: its workspace is a directory of the host, which is mounted at the start"
+          "2 started cold: its workspace is a directory, which this host cannot bind into a waiting sandbox"
       })
       assert.strictEqual(bad?.status, "fail")
       assert.include(bad?.detail, "none of 22 runs found a waiting sandbox")

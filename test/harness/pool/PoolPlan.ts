@@ -6,8 +6,8 @@
 import { Effect, Random } from "effect"
 
 /**
- * How a run asks: `waiting` can be served by a waiting sandbox. `directory` and `long` must start cold, because of a
- * mount and of the size of the environment. The others must be refused: for a limit, an image or a network.
+ * How a run asks: `waiting` and `directory` can be served by a waiting sandbox. `long` must start cold, because of the
+ * size of the environment. The others must be refused: for a limit, an image or a network.
  */
 export type Kind = "waiting" | "directory" | "long" | "bad-limit" | "no-image" | "no-network"
 

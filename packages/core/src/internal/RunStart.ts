@@ -8,7 +8,8 @@ import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxReason.
 import type { Cold, SandboxPools, Warm } from "../SandboxPool.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import { socketTarget } from "./SocketPlace.ts"
-import type { PreparedDirectories } from "../WaitingSandbox.ts"
+import type { Asked } from "../SandboxShape.ts"
+import type { ExaminedDirectory, PreparedDirectories } from "../WaitingSandbox.ts"
 import type * as Workspace from "../Workspace.ts"
 import * as SpecialFiles from "../SpecialFiles.ts"
 import * as Release from "./Release.ts"
@@ -37,11 +38,12 @@ export const make = Effect.fnUntraced(function* (
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
   yield* admitted(ports, life, spec)
-  const pooled = yield* pooledFor(ports, life, spec, supervised)
+  const examined = yield* examinedFor(ports, spec)
+  const pooled = yield* pooledFor(ports, life, { spec, supervised, directory: examined })
   const prepared = pooled._tag === "Warm" ? pooled.prepared : undefined
   const [workspace, endpoint] = yield* Effect.all(
     [
-      acquireWorkspace(ports, life, spec, { directory, prepared }),
+      acquireWorkspace(ports, life, spec, { directory, prepared, examined }),
       acquireWayOut(ports, life, spec, { directory, prepared, traceparent })
     ],
     { concurrency: "unbounded" }
@@ -54,7 +56,7 @@ export const make = Effect.fnUntraced(function* (
     argv: spec.argv,
     env: inside === undefined ? spec.env : WayOut.environment(spec, life.runId, inside.token),
     user: workspace.user,
-    mounts: prepared?.mounts ?? [...workspace.mounts, ...(inside?.mounts ?? [])],
+    mounts: prepared === undefined ? [...workspace.mounts, ...(inside?.mounts ?? [])] : workspace.mounts,
     network: spec.network,
     limits: spec.limits,
     supervised,
@@ -81,9 +83,27 @@ const warned = ({ specialFiles }: Pick<Workspace.AcquiredWorkspace, "specialFile
     return warning === undefined ? Effect.void : Effect.logWarning(warning)
   })
 
+/** Examines the directory of a run, if it may be bound into a waiting sandbox. */
+const examinedFor = Effect.fnUntraced(function* ({ pool, workspaces }: Ports, { workspace }: SandboxSpec) {
+  const { examine } = workspaces
+  if (workspace.type !== "directory" || examine === undefined) return undefined
+  if ((yield* pool.whyUnbound) !== undefined) return undefined
+  return yield* Release.owned("directory", examine(workspace.path)).pipe(
+    RunLife.within(
+      (seconds) =>
+        new HostFailed({
+          path: workspace.path,
+          problem: "too_slow",
+          detail: `could not be examined within ${seconds} s`,
+          remedy: "Check the disk that it is on, then try again"
+        })
+    )
+  )
+})
+
 /** Takes a waiting sandbox, if there is one for this run. */
-const pooledFor = ({ pool, proxy }: Ports, life: RunLife.RunLife, spec: SandboxSpec, supervised: boolean) =>
-  Release.owned("waiting sandbox", pool.claim({ spec, supervised, proxy: proxy.capabilities })).pipe(
+const pooledFor = ({ pool, proxy }: Ports, life: RunLife.RunLife, asked: Omit<Asked, "proxy">) =>
+  Release.owned("waiting sandbox", pool.claim({ ...asked, proxy: proxy.capabilities })).pipe(
     Effect.tap((pooled) => {
       const use = pooled._tag === "Warm" ? "hit" : pooled.use
       return use === undefined ? Effect.void : life.pooled(use)
@@ -173,13 +193,15 @@ interface Places {
   readonly directory: string | undefined
   /** Directories of the waiting sandbox that the run has. */
   readonly prepared: PreparedDirectories | undefined
+  /** The directory that is the workspace of the run, if it was examined. */
+  readonly examined?: ExaminedDirectory | undefined
 }
 
 const acquireWorkspace = (
   { workspaces }: Ports,
   { egress, phase, runId }: RunLife.RunLife,
   spec: SandboxSpec,
-  { directory, prepared }: Places
+  { directory, examined, prepared }: Places
 ) =>
   Release.owned(
     "workspace",
@@ -191,6 +213,7 @@ const acquireWorkspace = (
       memory: spec.memory,
       workspaceBytesMax: spec.limits.workspaceBytesMax,
       directory,
+      examined,
       prepared
     })
   ).pipe(phase("workspace"))

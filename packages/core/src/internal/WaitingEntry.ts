@@ -80,7 +80,10 @@ export const start: (
     const { limits, shape, waitSecondsMax } = plan
     return yield* Effect.gen(function* () {
       if (!(yield* sharesHost)) return yield* elsewhere
-      const prepared = yield* Scope.provide(prepareDirectories({ memory: shape.memory }), forDirectories)
+      const prepared = yield* Scope.provide(
+        prepareDirectories({ memory: shape.memory, user: shape.user }),
+        forDirectories
+      )
       const container = yield* Scope.provide(
         prepareContainer({
           waitingId: id,

@@ -3,7 +3,8 @@
  * docs/reference/image-contracts.md. Pure.
  *
  * `cogni-waiter` reads it before any program of the run could. With a token, the sandbox reports its exit code over
- * the same stream (`EndMark.ts`). An open sandbox gets neither variables nor a command: its commands bring their own.
+ * the same stream (`EndMark.ts`). With a directory, the workspace of the sandbox is another one than before. An open
+ * sandbox gets neither variables nor a command: its commands bring their own.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as ContainerEnvironment from "./ContainerEnvironment.ts"
@@ -23,12 +24,12 @@ export const encodeLoad = (preload: ReadonlyArray<string>, nonce: string): strin
 
 export const encode = (
   spec: Pick<ContainerSpec, "argv" | "env" | "limits" | "supervised">,
-  token = ""
+  { hasDirectory = false, token = "" }: { readonly hasDirectory?: boolean; readonly token?: string } = {}
 ): string => {
   const isOpen = spec.supervised === true
   const variables = Object.entries(isOpen ? {} : ContainerEnvironment.ofAgent(spec))
   return [
-    "claim",
+    hasDirectory ? "claim directory" : "claim",
     String(Deadline.secondsMax(spec)),
     token,
     ContainerEnvironment.hasSocket(spec) ? "1" : "0",

@@ -25,6 +25,7 @@ import * as ConfirmedExit from "./ConfirmedExit.ts"
 import * as ContainerEnvironment from "./ContainerEnvironment.ts"
 import * as ContainerFiles from "./ContainerFiles.ts"
 import * as Deadline from "./Deadline.ts"
+import * as DirectoryBinder from "./DirectoryBinder.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
 import * as LoadedProgram from "./LoadedProgram.ts"
@@ -79,6 +80,9 @@ export const open = Effect.fnUntraced(function* (
   let stopRequested = false
   const configuration = EngineConfiguration.make({ isWaiting })
   let isEmpty = false
+  /** First process of a container that waits, on this host. */
+  let processId = 0
+  let isBindable = false
   let atStart: Compared = { inspected: undefined, mismatches: [] }
   /** Sent with `go`. Empty: the engine reports the exit. */
   let goToken = ""
@@ -138,6 +142,8 @@ export const open = Effect.fnUntraced(function* (
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
     const seen = yield* seenIn(atStart, report)
+    processId = inspected?.State.Pid ?? 0
+    isBindable = PostureReport.takesDirectory(report)
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
@@ -148,18 +154,27 @@ export const open = Effect.fnUntraced(function* (
       seenIn(atStart, report)
     )
 
-  /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
+  /**
+   * Tells a waiting container its run, and the engine at the same time, and checks the container again. A directory of
+   * the host is bound into it before it hears of the run.
+   */
   const claim = (
     run: Omit<Asked, "sinceMillis">,
-    onEngine: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
+    onEngine: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>,
+    bindDirectory?: (processId: number) => Effect.Effect<void, ContainerError>
   ) =>
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
       yield* requireUntroubled(troubled)
       const word = yield* token
+      const hasDirectory = bindDirectory !== undefined
+      if (hasDirectory && !isBindable)
+        return yield* unusable("its image is older than this library: rebuild it")
       const again = run.spec.preload === undefined ? undefined : LoadedProgram.nonce()
-      const message = Binding.encode(run.spec, word)
-      const claiming = attached.claim(again === undefined ? message : `${again}\n${message}`, word)
+      const message = Binding.encode(run.spec, { token: word, hasDirectory })
+      const claiming = (bindDirectory?.(processId) ?? Effect.void).pipe(
+        Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word))
+      )
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
@@ -167,6 +182,7 @@ export const open = Effect.fnUntraced(function* (
       const seen = yield* seenIn(configured, report)
       yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
       if (again !== undefined) yield* noneOf(PostureReport.programMismatches(report, again))
+      if (hasDirectory) yield* noneOf(DirectoryBinder.mismatches(seen))
       return seen
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
 

@@ -13,6 +13,8 @@ export const lines = {
   begin: "cogni-posture 1",
   /** The entrypoint accepts a token after `go`. Images of earlier releases do not. */
   takesToken: "go token",
+  /** The waiter accepts a claim of a run whose directory was bound. Images of earlier releases do not. */
+  takesDirectory: "claim directory",
   /** A waiting sandbox has loaded its program; followed by the nonce of the host. */
   loaded: "loaded ",
   /** A line of the status of that program. */
@@ -133,6 +135,9 @@ export const parseReport = (text: string): Posture | undefined => {
 
 /** Returns whether the entrypoint that wrote a report accepts a token, with which `cogni-init` reports the exit. */
 export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
+
+/** Returns whether the waiter that wrote a report accepts a claim of a run whose directory was bound. */
+export const takesDirectory = (text: string): boolean => text.split("\n").includes(lines.takesDirectory)
 
 /**
  * Lists what is wrong with the program that a waiting sandbox has loaded. Its isolation must be that of the process

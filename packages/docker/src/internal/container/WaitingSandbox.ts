@@ -5,6 +5,7 @@
  * engine longer than everything else. Its attach stream tells it the rest.
  */
 import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { mismatches, type Posture } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
@@ -18,11 +19,14 @@ import {
 } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
+import * as DirectoryBinder from "./DirectoryBinder.ts"
 import type * as EngineContainer from "./EngineContainer.ts"
 import type * as Hardening from "./Hardening.ts"
+import type * as MountProgram from "./MountProgram.ts"
 import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
+  readonly binder: Pick<DirectoryBinder.DirectoryBinder, "bind">
   /** Returns the security settings of a cold run of a spec. */
   readonly hardened: (spec: ContainerSpec) => Hardening.HostConfig
   readonly nameOf: (runId: RunId, role: "agent") => string
@@ -34,6 +38,7 @@ interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
   {
+    binder,
     claim,
     container,
     endedNow,
@@ -68,7 +73,12 @@ export const make = Effect.fnUntraced(function* (
     const noted = noteRun(run.runId)
     if (noted === undefined) return yield* nameInUse(name)
     const scope = yield* Effect.scope
-    const runConfig = hardened(run)
+    const directory = DirectoryBinder.directoryOf(spec.mounts, run.mounts)
+    // The engine knows nothing of a directory that is bound.
+    const mounts = run.mounts.map((mount) => (mount === directory?.asked ? directory.empty : mount))
+    const runConfig = hardened({ ...run, mounts })
+    const bindDirectory =
+      directory && ((processId: number) => binder.bind(jobOf(container.id, processId, spec, directory.asked)))
     const onEngine = Effect.gen(function* () {
       if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
       // The second call says at once which image has the name now, and whether the name of the run is free.
@@ -85,7 +95,7 @@ export const make = Effect.fnUntraced(function* (
     return {
       ...container,
       // Compares all of the engine's configuration with that of a cold start.
-      start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine)),
+      start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine), bindDirectory),
       proceed: noted.noteStart.pipe(
         Effect.andThen(container.proceed),
         Effect.andThen(Effect.forkIn(renamed, scope)),
@@ -102,6 +112,22 @@ export const make = Effect.fnUntraced(function* (
     unusable: whyNot,
     bind
   } satisfies WaitingContainer
+})
+
+const jobOf = (
+  containerId: string,
+  processId: number,
+  { mounts }: Pick<ContainerSpec, "mounts">,
+  { held, source, target }: Mount
+): MountProgram.Job => ({
+  processId,
+  containerId,
+  path: source,
+  // Without an identity, no directory is the right one.
+  device: held?.device ?? "",
+  inode: held?.inode ?? "",
+  target,
+  hasInputs: mounts.some((mount) => mount.target === `${target}/.cogni`)
 })
 
 /** Returns the reported posture, or fails with its mismatches. */

@@ -1,0 +1,204 @@
+/**
+ * Binds a directory of the host into a waiting sandbox (docs/adr/0048-directories-in-waiting-sandboxes.md).
+ *
+ * A program of the host moves a copy of the directory's mount into the mount namespace of the sandbox. It is started
+ * with the first waiting sandbox, waits for jobs on its standard input, and ends with this process. It needs root and
+ * Perl on the engine's own host. Without them, a run in a directory starts cold, and `whyNot` says why.
+ */
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
+import type { Posture } from "@cogni/sandbox-core/Posture"
+import { target } from "@cogni/sandbox-core/SandboxPlace"
+import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
+import { Clock, Deferred, Effect, Exit, Scope, Semaphore } from "effect"
+import type { DockerApi } from "../../DockerApi.ts"
+import * as HostOwner from "../../HostOwner.ts"
+import * as MountProgram from "./MountProgram.ts"
+
+export interface DirectoryBinder {
+  /** Why this host binds no directories; `undefined` if it does. */
+  readonly whyNot: Effect.Effect<string | undefined>
+  /** Binds a directory. If it fails, the sandbox must be removed. */
+  readonly bind: (job: MountProgram.Job) => Effect.Effect<void, ContainerError>
+}
+
+/** Time for the program to start, and for one job, in seconds. */
+const answerSecondsMax = 2
+
+/** Time after a job that no directory could do, for which none is tried. */
+const brokenMillis = 60_000
+
+interface Helper {
+  readonly greeting: Effect.Effect<string>
+  readonly ask: (job: MountProgram.Job) => Effect.Effect<string>
+  readonly end: Effect.Effect<void>
+  readonly hasEnded: () => boolean
+}
+
+const ended = "the program that binds directories has ended"
+
+/** Starts the program. It is killed when it is ended, or when the scope closes. */
+const start = Effect.fnUntraced(function* (scope: Scope.Scope): Effect.fn.Return<Helper> {
+  const own = yield* Scope.fork(scope)
+  const greeting = Deferred.makeUnsafe<string>()
+  const asked = new Map<number, Deferred.Deferred<string>>()
+  let [lastId, unread, isOver] = [0, "", false]
+  const hear = (line: string) => {
+    if (!Deferred.isDoneUnsafe(greeting)) return Deferred.doneUnsafe(greeting, Exit.succeed(line))
+    const space = line.indexOf(" ")
+    const answer = asked.get(Number(line.slice(0, space)))
+    if (answer !== undefined) Deferred.doneUnsafe(answer, Exit.succeed(line.slice(space + 1)))
+  }
+  const running = yield* Scope.provide(
+    HostProgram.start({
+      name: "perl",
+      argv: ["-e", MountProgram.source],
+      env: { PATH: HostProgram.searchPath, LC_ALL: "C" },
+      onStdout: (piece) => {
+        const lines = (unread + piece.toString("utf8")).split("\n")
+        unread = lines.pop() ?? ""
+        lines.forEach(hear)
+      }
+    }),
+    own
+  )
+  yield* running.answer.pipe(
+    Effect.match({
+      onFailure: ({ message }) => message,
+      onSuccess: ({ stderr }) => `${ended}: ${HostProgram.lastLine(stderr) || "it said nothing"}`
+    }),
+    Effect.tap((why) =>
+      Effect.sync(() => {
+        isOver = true
+        for (const answer of [greeting, ...asked.values()]) Deferred.doneUnsafe(answer, Exit.succeed(why))
+      })
+    ),
+    Effect.forkIn(own)
+  )
+  return {
+    greeting: Deferred.await(greeting),
+    ask: (job) =>
+      Effect.suspend(() => {
+        if (isOver) return Effect.succeed(ended)
+        const id = ++lastId
+        const answer = Deferred.makeUnsafe<string>()
+        asked.set(id, answer)
+        running.stdin.write(MountProgram.encode(id, job))
+        return Effect.ensuring(
+          Deferred.await(answer),
+          Effect.sync(() => asked.delete(id))
+        )
+      }),
+    end: Effect.suspend(() => {
+      isOver = true
+      return Scope.close(own, Exit.void)
+    }),
+    hasEnded: () => isOver
+  }
+})
+
+export const make = Effect.fnUntraced(function* ({
+  address,
+  engineRuntime,
+  info
+}: Pick<DockerApi["Service"], "address" | "info"> & {
+  /** Runtime of the engine that starts the containers. Absent: its default. */
+  readonly engineRuntime?: string | undefined
+}): Effect.fn.Return<DirectoryBinder, never, Scope.Scope> {
+  const scope = yield* Effect.scope
+  let helper: Helper | undefined
+  let isPossible = false
+  let broken = { why: "", untilMillis: 0 }
+  // So that two runs do not start two.
+  const turn = yield* Semaphore.make(1)
+  /** The program that runs, or a new one. */
+  const current = Effect.suspend(() =>
+    helper !== undefined && !helper.hasEnded()
+      ? Effect.succeed(helper)
+      : Effect.tap(start(scope), (started) =>
+          Effect.sync(() => {
+            helper = started
+          })
+        )
+  ).pipe(turn.withPermits(1))
+  const inTime = (one: Helper, answer: Effect.Effect<string>) =>
+    Effect.timeoutOrElse(answer, {
+      duration: `${answerSecondsMax} seconds`,
+      orElse: () =>
+        Effect.as(one.end, `the program that binds directories did not answer within ${answerSecondsMax} s`)
+    })
+
+  const look = Effect.gen(function* () {
+    if (process.platform !== "linux") return "this system is not Linux"
+    if (process.geteuid?.() !== 0) return "this process is not root"
+    const engine = yield* info
+    const why = whyElsewhere(address, engine, engineRuntime)
+    if (why !== undefined) return why
+    const one = yield* current
+    const greeting = yield* inTime(one, one.greeting)
+    isPossible = greeting === MountProgram.ready
+    return isPossible ? undefined : greeting
+  }).pipe(Effect.catch(({ message }) => Effect.succeed(message)))
+  const looked = yield* Effect.cachedWithTTL(look, "1 minute")
+
+  return {
+    whyNot: Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
+      nowMillis < broken.untilMillis ? Effect.succeed(broken.why) : isPossible ? Effect.undefined : looked
+    ),
+    bind: (job) =>
+      Effect.gen(function* () {
+        const one = yield* current
+        const answer = yield* Effect.timeoutOrElse(one.ask(job), {
+          duration: `${answerSecondsMax} seconds`,
+          // Its file system may be the reason, so the jobs of other runs go on.
+          orElse: () => Effect.succeed(`it took more than ${answerSecondsMax} s`)
+        })
+        if (isOfHost(answer))
+          broken = { why: answer, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
+        if (answer !== "ok") return yield* unusable(`${job.path} could not be bound into it: ${answer}`)
+      })
+  }
+})
+
+/** Returns whether a failed job would fail for every directory and every sandbox of this host. Pure. */
+export const isOfHost = (answer: string): boolean =>
+  /^(?:open_tree|mount_setattr|setns|umount2|move_mount|fork|its mount namespace): |^the engine maps users/u.test(
+    answer
+  )
+
+/** Returns why an engine has other mounts or users than this process. Pure. */
+export const whyElsewhere = (
+  address: Parameters<typeof HostOwner.isSharedWith>[0],
+  engine: Parameters<typeof HostOwner.isSharedWith>[1] & {
+    readonly SecurityOptions?: ReadonlyArray<string> | null | undefined
+  },
+  engineRuntime?: string
+): string | undefined => {
+  // Another one may start its containers with a kernel of their own.
+  if (engineRuntime !== undefined && !/^(?:runc|crun)$/u.test(engineRuntime))
+    return `the engine's runtime ${engineRuntime} may have mounts of its own`
+  if (!HostOwner.isSharedWith(address, engine)) return "the engine is not on this host"
+  const mapping = (engine.SecurityOptions ?? []).find((option) => /^name=(?:rootless|userns)\b/u.test(option))
+  return mapping === undefined ? undefined : `the engine maps users (${mapping})`
+}
+
+/** Returns the directory that a run has instead of the empty workspace of a waiting sandbox. Pure. */
+export const directoryOf = (
+  waiting: ReadonlyArray<Mount>,
+  run: ReadonlyArray<Mount>
+): { readonly asked: Mount; readonly empty: Mount } | undefined => {
+  const [empty, asked] = [waiting, run].map((mounts) => mounts.find((mount) => mount.target === target))
+  return asked === undefined || empty === undefined || asked.source === empty.source
+    ? undefined
+    : { asked, empty }
+}
+
+/** Lists what is wrong with a directory that was bound, by the mounts of the sandbox, a sentence each. Pure. */
+export const mismatches = ({ mounts }: Pick<Posture, "mounts">): ReadonlyArray<string> => {
+  const own = mounts.filter((mount) => mount.target === target)
+  if (own.length !== 1) return [`${target} has ${own.length} mounts, not that of its directory alone`]
+  return ["nosuid", "nodev"].flatMap((option) =>
+    own[0]!.options.includes(option) ? [] : [`${target} is mounted without ${option}`]
+  )
+}

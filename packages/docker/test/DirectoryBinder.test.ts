@@ -1,0 +1,121 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { Mount } from "@cogni/sandbox-core/ContainerMount"
+import { Effect } from "effect"
+import { hostname, release } from "node:os"
+import {
+  directoryOf,
+  isOfHost,
+  make,
+  mismatches,
+  whyElsewhere
+} from "../src/internal/container/DirectoryBinder.ts"
+import * as MountsBelow from "../src/internal/host/MountsBelow.ts"
+import * as MountProgram from "../src/internal/container/MountProgram.ts"
+import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+
+const unix = { type: "unix", path: "/run/docker.sock" } as const
+const here = { Name: hostname(), KernelVersion: release() }
+
+const at = (target: string, source = "/srv/waiting"): Mount => ({
+  type: "directory",
+  source,
+  target,
+  readOnly: false
+})
+
+const seen = (target: string, ...options: ReadonlyArray<string>) => ({
+  target,
+  fileSystem: "ext4",
+  readOnly: false,
+  options
+})
+
+describe("DirectoryBinder", () => {
+  it("says why an engine has other mounts or users than this process", () => {
+    assert.isUndefined(whyElsewhere(unix, { ...here, SecurityOptions: ["name=seccomp,profile=default"] }))
+    assert.strictEqual(whyElsewhere(unix, { ...here, Name: "other" }), "the engine is not on this host")
+    assert.isUndefined(whyElsewhere(unix, here, "runc"))
+    assert.include(whyElsewhere(unix, here, "runsc"), "runsc")
+    for (const option of ["name=userns", "name=rootless"])
+      assert.include(whyElsewhere(unix, { ...here, SecurityOptions: [option] }), option)
+  })
+
+  it("finds the directory that takes the place of an empty workspace", () => {
+    const waiting = [at("/workspace"), at("/cogni")]
+    assert.isUndefined(directoryOf(waiting, waiting))
+    assert.isUndefined(directoryOf([], [at("/workspace")]))
+    const asked = at("/workspace", "/home/project")
+    assert.deepStrictEqual(directoryOf(waiting, [asked, at("/cogni")]), { asked, empty: waiting[0] })
+  })
+
+  it("finds a directory whose mount is another one than the one that was bound", () => {
+    const good = seen("/workspace", "rw", "nosuid", "nodev", "relatime")
+    assert.deepStrictEqual(mismatches({ mounts: [seen("/", "ro"), good] }), [])
+    assert.lengthOf(mismatches({ mounts: [good, good] }), 1, "on top of the empty one")
+    assert.lengthOf(mismatches({ mounts: [] }), 1)
+    assert.deepStrictEqual(mismatches({ mounts: [seen("/workspace", "rw", "nodev")] }), [
+      "/workspace is mounted without nosuid"
+    ])
+  })
+
+  it("tells failures of the host from those of one directory or sandbox", () => {
+    for (const why of [
+      "setns: Operation not permitted",
+      "move_mount: Permission denied",
+      "the engine maps users"
+    ])
+      assert.isTrue(isOfHost(why), why)
+    for (const why of [
+      "ok",
+      "its path leads to another directory",
+      "its .cogni: move_mount: Not a directory"
+    ])
+      assert.isFalse(isOfHost(why), why)
+  })
+
+  it("finds mounts below a directory, whatever their names are", () => {
+    const line = (at: string) => `36 35 98:0 /a ${at} rw - ext4 /dev/x rw`
+    assert.isTrue(MountsBelow.has("/srv/a b", line("/srv/a\\040b/below")))
+    assert.isFalse(MountsBelow.has("/srv/a", [line("/srv/a"), line("/srv/ab/below"), ""].join("\n")))
+  })
+
+  it("writes a job as one line, whatever the path is", () => {
+    const job = {
+      processId: 7,
+      containerId: "abc",
+      path: "/a b\n1 2 \u2603",
+      device: "1",
+      inode: "2",
+      target: "/workspace",
+      hasInputs: true
+    }
+    const [id, processId, containerId, device, inode, inputs, target, path] = MountProgram.encode(3, job)
+      .trimEnd()
+      .split(" ")
+    assert.deepStrictEqual(
+      [id, processId, containerId, device, inode, inputs],
+      ["3", "7", "abc", "1", "2", "1"]
+    )
+    const textOf = (hex = "") => Buffer.from(hex, "hex").toString()
+    assert.deepStrictEqual([textOf(target), textOf(path)], [job.target, job.path])
+  })
+
+  it.live("asks the engine again a minute later if it does not answer", () =>
+    Effect.scoped(
+      Effect.gen(function* () {
+        let asked = 0
+        const info = Effect.suspend(() => {
+          asked += 1
+          return Effect.fail(unusable("it is away"))
+        })
+        const { whyNot } = yield* make({ address: unix, info })
+        const answers = [yield* whyNot, yield* whyNot]
+        if (process.geteuid?.() === 0) {
+          assert.include(answers[0], "it is away")
+          assert.strictEqual(asked, 1)
+        } else assert.include(answers[0], "not root")
+        assert.strictEqual(answers[0], answers[1])
+      })
+    )
+  )
+})
