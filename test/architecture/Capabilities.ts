@@ -468,10 +468,10 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: why("No process starts sandboxes before a command that runs once."),
       task: why("No process starts sandboxes before a command that runs once."),
-      serve: flags("pool"),
-      chat: why("A session's directory is mounted when its container starts."),
-      mcp: why("It has one sandbox at a time, and its directory is mounted when that starts."),
-      acp: why("The editor's directory is mounted when a container starts."),
+      serve: { flags: ["pool"], note: "for durable runs too: `worker` gives them to the server of its host" },
+      chat: { flags: ["pool"], note: "for new sessions" },
+      mcp: { flags: ["pool"], note: "for the first call, and the first one after an idle time" },
+      acp: { flags: ["pool"], note: "from the second prompt on" },
       library: modules("core/SandboxPool", "docker/HostSandboxPool")
     }
   },

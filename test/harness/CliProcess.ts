@@ -27,6 +27,8 @@ export interface Options {
   readonly env?: Readonly<Record<string, string>> | undefined
   /** Text for standard input, which is then closed. */
   readonly stdin?: string | Uint8Array | undefined
+  /** The test writes to the standard input of the process itself, and ends it. */
+  readonly keepsStdinOpen?: boolean
 }
 
 export interface Ended {
@@ -121,7 +123,7 @@ const make = Effect.gen(function* () {
         })
         // A program that does not read its input may end before all of it is written.
         child.stdin.on("error", () => undefined)
-        child.stdin.end(options.stdin ?? "")
+        if (options.keepsStdinOpen !== true) child.stdin.end(options.stdin ?? "")
         return observe(child)
       }),
       ({ child, ended }) =>

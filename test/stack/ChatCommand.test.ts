@@ -3,7 +3,9 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
+import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
+import { freePort } from "../harness/FreePort.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 
 const key = "sk-planted-0123456789abcdef"
@@ -46,6 +48,36 @@ const repliesOf = (stdout: Buffer) =>
     .toSorted((one, other) => (String(one["messageId"]) < String(other["messageId"]) ? -1 : 1))
 
 layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it) => {
+  it.effect("gives a session with kept files a sandbox that waited, with --pool", () =>
+    Effect.gen(function* () {
+      const { run, start, stateDirectory } = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(shell)
+      const file = join(stateDirectory, "pool.yaml")
+      writeFileSync(file, configuration)
+      const port = yield* freePort
+      const { child, ended } = yield* start(
+        ["chat", file, "--model", "m", "--quiet", "--pool", "1", "--metrics-port", String(port)],
+        { keepsStdinOpen: true, env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key } }
+      )
+      const metrics = Effect.promise(() =>
+        fetch(`http://127.0.0.1:${port}/metrics`).then(
+          (answer) => answer.text(),
+          () => ""
+        )
+      )
+      yield* Await.until(
+        "a sandbox waits",
+        Effect.map(metrics, (text) => /^sandbox_pool_waiting 1$/mu.test(text))
+      )
+      child.stdin!.end(messages(["pooled", "1", "echo kept > note; cat note"]))
+      const { stderr, stdout } = yield* ended
+      const [one] = repliesOf(stdout)
+      assert.strictEqual(one?.["text"], "kept", stderr)
+      const inspected = yield* run(["inspect", String(one?.["runId"]), "--output", "json"])
+      assert.match(inspected.stdout.toString(), /"pool": ?"hit"/u)
+    })
+  )
+
   it.effect(
     "answers each message in its session's sandbox, and keeps the session's files for the next process",
     () =>

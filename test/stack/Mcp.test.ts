@@ -6,8 +6,10 @@ import { Deferred, Effect, Schedule } from "effect"
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { killed } from "../harness/CliWorld.ts"
+import { freePort } from "../harness/FreePort.ts"
 import * as Images from "../harness/Images.ts"
 
 const { program } = CliProcess
@@ -69,6 +71,37 @@ const nothingLeft = Effect.gen(function* () {
 })
 
 layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it) => {
+  it.effect("gives the first call a sandbox that waited, with --pool", () =>
+    Effect.gen(function* () {
+      const { run } = yield* CliProcess.CliProcess
+      const workspace = yield* directory
+      const port = yield* freePort
+      const { call, client, said } = yield* connect(
+        "--workspace",
+        workspace,
+        "--pool",
+        "1",
+        "--metrics-port",
+        String(port)
+      )
+      const metrics = Effect.promise(() =>
+        fetch(`http://127.0.0.1:${port}/metrics`).then((answer) => answer.text())
+      )
+      yield* Await.until(
+        "a sandbox waits",
+        Effect.map(metrics, (text) => /^sandbox_pool_waiting 1$/mu.test(text))
+      )
+      const { result } = yield* call("shell__exec", { command: "echo x > made; pwd" })
+      assert.containSubset(result, { exit_code: 0 }, said.stderr)
+      assert.strictEqual(readFileSync(join(workspace, "made"), "utf8"), "x\n")
+      yield* Effect.promise(() => client.close())
+      yield* nothingLeft
+      const runId = /^· (run-[0-9a-z]+)/mu.exec(said.stderr)?.[1] ?? assert.fail(said.stderr)
+      const { stdout } = yield* run(["inspect", runId, "--output", "json"])
+      assert.match(stdout.toString(), /"pool": ?"hit"/u)
+    })
+  )
+
   it.effect("gives a client tools that work in a sandbox on a directory of the host", () =>
     Effect.gen(function* () {
       const workspace = yield* directory

@@ -65,6 +65,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
     ignoreMcpServers,
     logFormat: _,
     metricsPort,
+    pool,
     proxy,
     workspace,
     ...flags
@@ -96,6 +97,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
   const terms = { agent, flags, settings, progress, approval }
   const plan = {
     wayOut,
+    pool,
     proxy,
     auditBodies,
     user: Connections.operator(settings),

@@ -86,6 +86,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
+    pool: input.pool,
+    keep: keptOf(configuration, input),
     hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     proxy: input.proxy,
@@ -135,6 +137,10 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
+
+/** The sandbox that waits for a session, as `DockerSandbox` opens it. Another configuration is learned. */
+const keptOf = (configuration: Configuration, { canaries }: ChatInput) =>
+  Composition.keptOf({ ...Sessions.settingsOf(configuration, { canaries }), memory: true })
 
 /** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
 const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusal> =>

@@ -13,6 +13,8 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -80,6 +82,8 @@ export interface Plan {
   readonly shareEvents?: boolean | undefined
   /** Maximum number of sandboxes that wait for runs. Absent: every run starts cold. */
   readonly pool?: number | undefined
+  /** The sandbox for which the pool starts all of them. Absent: it learns from the runs. */
+  readonly keep?: Omit<SandboxPool.Kept, "count"> | undefined
 }
 
 /** Services of a runner. */
@@ -206,17 +210,37 @@ export const runner = (
     Layer.provideMerge(reaper(settings))
   )
 
+/** The sandbox that waits for an open sandbox of a spec; `undefined` if none can serve it. */
+export const keptOf = ({
+  canaries = "off",
+  image,
+  limits,
+  memory,
+  network,
+  workspace
+}: SandboxSpec.OpenSpecInput): Plan["keep"] =>
+  canaries !== "off" || network?.mode === "internal"
+    ? undefined
+    : {
+        image,
+        ...(limits === undefined ? {} : { limits }),
+        ...(memory === undefined ? {} : { memory }),
+        supervised: true,
+        directory: workspace?.type === "directory" ? workspace.path : undefined
+      }
+
 /** Sandboxes that wait for runs. */
 const pool = (
   { stateDirectory }: Pick<Settings["Service"], "stateDirectory">,
-  { pool: sandboxesMax = 0 }: Plan
+  { keep, pool: sandboxesMax = 0 }: Plan
 ): Layer.Layer<never, never, ContainerRuntime | Workspace> =>
   sandboxesMax === 0
     ? Layer.empty
-    : // Only sandboxes to keep could be invalid.
+    : // The sandboxes to keep are valid, because the command has checked the spec of its runs.
       Layer.orDie(
         HostSandboxPool.layer({
           limits: { sandboxesMax },
+          keep: keep === undefined ? [] : [{ ...keep, count: sandboxesMax }],
           reports: StateDirectory.paths(stateDirectory).pools
         })
       )

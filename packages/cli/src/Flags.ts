@@ -359,10 +359,13 @@ export const task = {
   quiet
 }
 
+const pool = (kind: string) =>
+  count("pool", `Sandboxes that are started in advance and wait for ${kind}, at most (default 0)`)
+const lasting = (kind: string) => ({ logFormat, metricsPort, pool: pool(kind) })
+
 /** Flags of `chat`. */
 export const chat = {
-  logFormat,
-  metricsPort,
+  ...lasting("sessions"),
   model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
@@ -411,8 +414,7 @@ export const doctorWorkspace = orUndefined(
 
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
-  logFormat,
-  metricsPort,
+  ...lasting("the client's calls"),
   workspace: run.workspace,
   image: optional(
     "image",
@@ -449,8 +451,7 @@ export const mcp = {
 
 /** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
 export const acp = {
-  logFormat,
-  metricsPort,
+  ...lasting("prompts"),
   agent: run.agent,
   personality: run.personality,
   workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(
@@ -572,7 +573,7 @@ export const serve = {
   ),
   bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
   runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
-  pool: count("pool", "Sandboxes that are started in advance and wait for runs, at most (default 0)"),
+  pool: pool("runs"),
   runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
   runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
   unknownRequestsPerMinuteMax: count(

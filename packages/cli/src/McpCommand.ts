@@ -49,19 +49,21 @@ const idleSecondsDefault = 15 * 60
 
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
-  const { logFormat: _, metricsPort, ...asked } = input
+  const { logFormat: _, metricsPort, pool, ...asked } = input
   const served = yield* Effect.fromResult(plan(asked, settings))
+  yield* valid(served.spec)
+  const how = { wayOut: { _tag: "None" }, pool, keep: Composition.keptOf(served.spec) } as const
   yield* Effect.gen(function* () {
     yield* MetricsPort.opened(metricsPort)
     const tidy = yield* Reaping.inBackground
     yield* tidy.begin
     yield* serve(served)
-  }).pipe(Effect.provide(Composition.runner(settings, { wayOut: { _tag: "None" } })), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, how)), Effect.scoped)
 })
 
 /** Derives the options of the server from the flags. Its sandboxes have no access to a model. */
 export const plan = (
-  input: Omit<McpInput, "logFormat" | "metricsPort">,
+  input: Omit<McpInput, "logFormat" | "metricsPort" | "pool">,
   { runtimeImage }: Pick<Settings["Service"], "runtimeImage">
 ): Result.Result<McpPlan, Refusal> => {
   const { allow, deny, idleSeconds, profile, workspace, ...flags } = input
