@@ -285,7 +285,7 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
     loading("fs.writeFileSync('/dev/shm/left', '')", "receiveRun()"),
     "its program started 0 programs and left 1 files"
   ],
-  ["does not get ready", loading("setInterval(() => {}, 1000)"), "the program did not load within 30 s"]
+  ["does not get ready", loading("setInterval(() => {}, 1000)"), "the program did not load within 120 s"]
 ]
 
 layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {

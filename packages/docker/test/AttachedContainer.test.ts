@@ -74,6 +74,17 @@ describe("AttachedContainer", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect("gives a container 130 s to load its program, which has 120 s", () =>
+    Effect.gen(function* () {
+      const { attached } = yield* waiting
+      const loading = yield* Effect.forkChild(Effect.flip(attached.load("load\n")))
+      yield* TestClock.adjust("129 seconds")
+      assert.isUndefined(loading.pollUnsafe())
+      yield* TestClock.adjust("1 second")
+      assert.include((yield* Fiber.join(loading)).message, "did not load its program within 130 s")
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("gives a container 5 s to report to its run", () =>
     Effect.gen(function* () {
       const { attached } = yield* waiting

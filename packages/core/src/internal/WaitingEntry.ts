@@ -57,6 +57,9 @@ const elsewhere = new RuntimeUnavailable({
   isPermanent: true
 })
 
+/** How much longer than others a sandbox takes to start that loads the code of an agent. */
+const loadSecondsMax = 130
+
 const tooSlow = (seconds: number) =>
   new RuntimeUnavailable({
     detail: `did not start a waiting sandbox within ${seconds} s`,
@@ -111,7 +114,7 @@ export const start: (
         remove
       } satisfies WaitingEntry
     }).pipe(
-      within(tooSlow, stepSecondsMax),
+      within(tooSlow, stepSecondsMax + (shape.preload === undefined ? 0 : loadSecondsMax)),
       Effect.onError(() => remove)
     )
   })

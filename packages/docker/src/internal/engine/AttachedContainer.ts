@@ -19,8 +19,8 @@ const reportSecondsMax = 30
 /** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
 const claimSecondsMax = 5
 
-/** Timeout in seconds of the report after a program was loaded. The sandbox itself gives the program 30 s. */
-const loadSecondsMax = 40
+/** Timeout in seconds of the report after a program was loaded. The sandbox itself gives the program 120 s. */
+const loadSecondsMax = 130
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
