@@ -98,14 +98,26 @@ const ready = Effect.gen(function* () {
 }).pipe(
   Effect.timeoutOrElse({
     duration: "60 seconds",
-    orElse: () => Effect.die(new Error("the pool did not start a sandbox for each agent within 60 s"))
+    orElse: () =>
+      Effect.flatMap(SandboxPool.SandboxPool, ({ report }) => report).pipe(
+        Effect.flatMap(({ failure, waiting }) =>
+          Effect.die(
+            new Error(
+              `after 60 s, only ${waiting.map(({ image }) => image).join(", ")} wait: ${failure ?? "no failure"}`
+            )
+          )
+        )
+      )
   })
 )
+
+/** Enough for every agent with its code loaded. */
+const memoryBytesMax = 6 * 1024 ** 3
 
 const layerOf = <E>(proxy: Layer.Layer<LlmProxy, E, ContainerRuntime>, mode: Mode) =>
   GraphHarness.layer(proxy, {
     workspaceOf: () => ({ type: "temporary" }),
-    pool: mode === "cold" ? undefined : { limits: { sandboxesMax: agents.length } }
+    pool: mode === "cold" ? undefined : { limits: { sandboxesMax: agents.length, memoryBytesMax } }
   })
 
 const measured = Effect.fnUntraced(function* <E>(proxy: Layer.Layer<LlmProxy, E, ContainerRuntime>) {
