@@ -77,20 +77,16 @@ export const open = Effect.fnUntraced(function* (
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
-  let stopRequested = false
   const configuration = EngineConfiguration.make({ isWaiting })
-  let isEmpty = false
-  /** First process of a container that waits, on this host. */
-  let processId = 0
-  let isBindable = false
+  let [stopRequested, isEmpty] = [false, false]
+  /** First process of a container that waits, on this host, if a directory can be bound into it. */
+  let processId: number | undefined
   let atStart: Compared = { inspected: undefined, mismatches: [] }
   /** Sent with `go`. Empty: the engine reports the exit. */
   let goToken = ""
   const spareToken = randomBytes(16).toString("hex")
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
-  const hangUp = Effect.sync(() => void socket.destroy())
-  // The supervisor exits when its stdin closes, and the container with it.
-  const supervisor = supervised === true ? yield* Supervisor.make({ ...attached, hangUp }) : undefined
+  const supervisor = supervised === true ? yield* Supervisor.make(attached) : undefined
 
   /** Samples the container. Not while it waits, so that it costs no processor. */
   const follow = Effect.suspend(() => (kernel === undefined ? Effect.void : kernelFacts.follow(kernel)))
@@ -115,7 +111,6 @@ export const open = Effect.fnUntraced(function* (
     yield* hearExit
     return spareToken
   })
-
   const seenIn = (now: Compared, report: string) => posture(now, { ...asked, ...kernelFacts }, report)
 
   const start = Effect.gen(function* () {
@@ -142,8 +137,7 @@ export const open = Effect.fnUntraced(function* (
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
     const seen = yield* seenIn(atStart, report)
-    processId = inspected?.State.Pid ?? 0
-    isBindable = PostureReport.takesDirectory(report)
+    processId = PostureReport.takesDirectory(report) ? inspected?.State.Pid : undefined
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
@@ -168,11 +162,13 @@ export const open = Effect.fnUntraced(function* (
       yield* requireUntroubled(troubled)
       const word = yield* token
       const hasDirectory = bindDirectory !== undefined
-      if (hasDirectory && !isBindable)
+      const place = processId
+      if (hasDirectory && place === undefined)
         return yield* unusable("its image is older than this library: rebuild it")
       const again = run.spec.preload === undefined ? undefined : LoadedProgram.nonce()
       const message = Binding.encode(run.spec, { token: word, hasDirectory })
-      const claiming = (bindDirectory?.(processId) ?? Effect.void).pipe(
+      const binding = place === undefined ? undefined : bindDirectory?.(place)
+      const claiming = (binding ?? Effect.void).pipe(
         Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word))
       )
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
@@ -214,7 +210,6 @@ export const open = Effect.fnUntraced(function* (
   /** Ends a container whose run cannot go on. */
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
-
   const troubled = () => troubleOf(told, kernel, attached.hasSpoken())
   const used = () => kernel?.memoryBytes()
   return { container, claim, load, fail, troubled, used, endedNow: attached.hasEnded, isEmpty: () => isEmpty }

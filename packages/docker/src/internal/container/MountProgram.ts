@@ -55,8 +55,8 @@ use warnings;
 use constant {
     AT_FDCWD => -100, AT_EMPTY_PATH => 0x1000, AT_RECURSIVE => 0x8000, AT_SYMLINK_NOFOLLOW => 0x100,
     OPEN_TREE_CLONE => 1, OPEN_TREE_CLOEXEC => 02000000, MOVE_MOUNT_F_EMPTY_PATH => 4,
-    MOUNT_ATTR_RDONLY => 1, MOUNT_ATTR_NOSUID => 2, MOUNT_ATTR_NODEV => 4, MS_PRIVATE => 1 << 18, CLONE_NEWNS => 0x20000,
-    MNT_DETACH => 2, UMOUNT_NOFOLLOW => 8, O_PATH => 010000000, JOB_SECONDS_MAX => 5
+    MOUNT_ATTR_RDONLY => 1, MOUNT_ATTR_NOSUID => 2, MOUNT_ATTR_NODEV => 4, MS_PRIVATE => 1 << 18,
+    CLONE_NEWNS => 0x20000, MNT_DETACH => 2, UMOUNT_NOFOLLOW => 8, O_PATH => 010000000, JOB_SECONDS_MAX => 5
 };
 
 # The architecture is in the ELF header of this program: 62 is x86_64, 183 is aarch64.
@@ -88,8 +88,9 @@ sub attributes { return pack 'Q4', $_[0], 0, $_[1], 0 }
 # A process that stays in the old workspace, or has it open, can write no file there that is not counted.
 sub make_read_only {
     my $path = shift;
+    my @options = (AT_FDCWD, $path, AT_SYMLINK_NOFOLLOW);
     my $attributes = attributes(MOUNT_ATTR_RDONLY, 0);
-    my $answer = syscall $numbers->{mount_setattr}, AT_FDCWD, $path, AT_SYMLINK_NOFOLLOW, $attributes, length $attributes;
+    my $answer = syscall $numbers->{mount_setattr}, @options, $attributes, length $attributes;
     die "others have a file of its workspace open: $!\n" if $answer == -1;
     return;
 }

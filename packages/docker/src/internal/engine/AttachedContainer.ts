@@ -171,6 +171,7 @@ export const make = Effect.fnUntraced(function* (options: {
       }),
     /** Writes to stdin and leaves it open. Completes when the bytes are sent. */
     write: (bytes: Uint8Array) => write(options.socket, bytes),
+    hangUp: Effect.sync(() => void options.socket.destroy()),
     output: Stream.fromQueue(output),
     /** Completes with the exit code that a container reports itself. All of its output is in `output` then. */
     told: Deferred.await(told),
