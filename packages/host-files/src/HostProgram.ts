@@ -1,5 +1,6 @@
 /**
- * The only module that starts host programs for our own use: git, and those that remove a tree or change its owner.
+ * The only module that starts host programs for our own use: git, those that remove a tree or change its owner, and the
+ * one that binds directories into sandboxes.
  *
  * A program runs without a shell, with exactly the given argv and environment, in its own process group, which is
  * killed as a whole. Its time and the output that is read are limited. An executor starts the commands of an agent
