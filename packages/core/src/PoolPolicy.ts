@@ -87,11 +87,18 @@ export const bytesOf = ({ loads, measured }: Pick<Demand, "loads" | "measured">)
 /** How many measurements count. An old one does not forever keep sandboxes away. */
 const measuredMax = 8
 
-/** Longest pause after failed starts of a shape. */
+/** Returns the measurements that count. A load is measured again from time to time: one may need more than any other. */
+export const measuredAt = (
+  { measured }: Pick<Demand, "measured">,
+  nowMillis: number,
+  { demandSecondsMax }: Pick<PoolLimits, "demandSecondsMax">
+): Demand["measured"] => measured.filter(({ atMillis }) => atMillis > nowMillis - demandSecondsMax * 1000)
+
+/** Longest pause that the number of failed starts of a shape alone asks for. */
 const pauseSecondsMax = 60
 
-/** Share of the time that failed starts of one shape may take: one in this many. The others are started meanwhile. */
-const failedShare = 5
+/** A pause is at least this many times as long as the start that failed. Other shapes are started meanwhile. */
+const pauseFactor = 5
 
 /** Notes a failed start, and how long it took. Each pause is twice as long as the one before it. */
 export const failed = (demand: Demand, nowMillis: number, tookMillis = 0): Demand => {
@@ -100,7 +107,7 @@ export const failed = (demand: Demand, nowMillis: number, tookMillis = 0): Deman
   return {
     ...demand,
     failures,
-    pausedUntilMillis: nowMillis + Math.max(pauseMillis, failedShare * tookMillis)
+    pausedUntilMillis: nowMillis + Math.max(pauseMillis, pauseFactor * tookMillis)
   }
 }
 
@@ -125,14 +132,14 @@ export const served = (demand: Demand): Demand => ({ ...demand, failures: 0 })
 export const arrived = (
   demand: Demand,
   nowMillis: number,
-  { demandSecondsMax }: Pick<PoolLimits, "demandSecondsMax">
+  limits: Pick<PoolLimits, "demandSecondsMax">
 ): Demand => ({
   ...demand,
-  arrivals: [...demand.arrivals.filter((at) => at > nowMillis - demandSecondsMax * 1000), nowMillis].slice(
-    -arrivalsMax
-  ),
-  // Measured again from time to time, because a single load may have needed more than any other.
-  measured: demand.measured.filter(({ atMillis }) => atMillis > nowMillis - demandSecondsMax * 1000)
+  arrivals: [
+    ...demand.arrivals.filter((at) => at > nowMillis - limits.demandSecondsMax * 1000),
+    nowMillis
+  ].slice(-arrivalsMax),
+  measured: measuredAt(demand, nowMillis, limits)
 })
 
 /** Returns the most arrivals within any window of this length. */

@@ -232,7 +232,7 @@ const demandOf = ({ shape }: Pick<WaitingEntry.Plan, "shape">): PoolPolicy.Deman
 
 const invalid = (problem: string) => Effect.fail(new InvalidSpec({ problems: [`pool: ${problem}`] }))
 
-/** Returns the limits of a pool. Without a bound on its memory, there is enough for the sandboxes that it may have. */
+/** Returns the limits of a pool. Without a bound on its memory, there is enough for sandboxes without loaded code. */
 const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
   const given = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
   const all: PoolPolicy.PoolLimits = { ...PoolPolicy.defaults, ...given }
@@ -280,7 +280,7 @@ const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
 
 const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
   const beganMillis = yield* Clock.currentTimeMillis
-  const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, asked)
+  const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, asked, beganMillis)
   if (reason !== undefined) {
     state.cold[reason] = (state.cold[reason] ?? 0) + 1
     yield* PoolMetrics.claimed("cold")
@@ -345,11 +345,17 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
 const isOfProgram = (why: string) => why.includes("its program")
 
 /** Returns whether a run has too little memory for code that was loaded under the limit of a larger one. */
-const memoryReason = ({ known }: PoolState.PoolState, asked: SandboxShape.Asked) => {
+const memoryReason = (
+  { known, limits }: PoolState.PoolState,
+  asked: SandboxShape.Asked,
+  nowMillis: number
+) => {
   const demand = known.get(SandboxShape.keyOf(SandboxShape.make(asked)))?.demand
-  return demand?.loads === true &&
-    demand.measured.length > 0 &&
-    asked.spec.limits.memoryBytesMax < PoolPolicy.bytesOf(demand) + PoolPolicy.sandboxBytes
+  if (demand?.loads !== true) return undefined
+  const measured = PoolPolicy.measuredAt(demand, nowMillis, limits)
+  return measured.length > 0 &&
+    asked.spec.limits.memoryBytesMax <
+      PoolPolicy.bytesOf({ loads: true, measured }) + PoolPolicy.sandboxBytes
     ? ("memory" as const)
     : undefined
 }

@@ -273,6 +273,19 @@ describe("SandboxPool", () => {
     }
   )
 
+  it.effect("measures loaded code again after a while, so that one large load keeps no runs cold for long", () =>
+    Effect.gen(function* () {
+      const asked = { ...spec, preload: ["load", "agent"], limits: { memoryBytesMax: 2 ** 26 } }
+      yield* run({ ...asked, limits: { memoryBytesMax: 2 ** 30 } })
+      yield* settled
+      const early = yield* run(asked)
+      yield* TestClock.adjust(`${PoolPolicy.defaults.demandSecondsMax} seconds`)
+      const late = yield* run(asked)
+      assert.strictEqual((yield* record(early.runId))?.pool, "memory")
+      assert.strictEqual((yield* record(late.runId))?.pool, "miss")
+    }).pipe(Effect.provide(withPool()))
+  )
+
   it.effect("gives up a load that leaves the host too little memory", () => {
     const troubles = { ...PoolHarness.makeTroubles(), prepareMillis: 20_000 }
     let available = 2 ** 40
