@@ -2,13 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { Effect } from "effect"
 import { hostname, release } from "node:os"
-import {
-  directoryOf,
-  isOfHost,
-  make,
-  mismatches,
-  whyElsewhere
-} from "../src/internal/container/DirectoryBinder.ts"
+import { directoryOf, make, mismatches, whyElsewhere } from "../src/internal/container/DirectoryBinder.ts"
 import * as MountsBelow from "../src/internal/host/MountsBelow.ts"
 import * as MountProgram from "../src/internal/container/MountProgram.ts"
 import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
@@ -36,6 +30,10 @@ describe("DirectoryBinder", () => {
     assert.strictEqual(whyElsewhere(unix, { ...here, Name: "other" }), "the engine is not on this host")
     assert.isUndefined(whyElsewhere(unix, here, "runc"))
     assert.include(whyElsewhere(unix, here, "runsc"), "runsc")
+    assert.include(whyElsewhere(unix, { ...here, DefaultRuntime: "kata" }), "kata")
+    assert.isUndefined(whyElsewhere(unix, { ...here, DefaultRuntime: "kata" }, "crun"))
+    for (const DefaultRuntime of ["runc", "crun", "io.containerd.runc.v2"])
+      assert.isUndefined(whyElsewhere(unix, { ...here, DefaultRuntime }), DefaultRuntime)
     for (const option of ["name=userns", "name=rootless"])
       assert.include(whyElsewhere(unix, { ...here, SecurityOptions: [option] }), option)
   })
@@ -58,19 +56,20 @@ describe("DirectoryBinder", () => {
     ])
   })
 
-  it("tells failures of the host from those of one directory or sandbox", () => {
-    for (const why of [
-      "setns: Operation not permitted",
-      "move_mount: Permission denied",
-      "the engine maps users"
-    ])
-      assert.isTrue(isOfHost(why), why)
-    for (const why of [
-      "ok",
-      "its path leads to another directory",
-      "its .cogni: move_mount: Not a directory"
-    ])
-      assert.isFalse(isOfHost(why), why)
+  it("reads answers by their word, not by the text that follows", () => {
+    assert.deepStrictEqual(MountProgram.decode("7 ok"), { id: 7, why: undefined, isOfHost: false })
+    assert.deepStrictEqual(MountProgram.decode("8 host setns: Operation not permitted"), {
+      id: 8,
+      why: "setns: Operation not permitted",
+      isOfHost: true
+    })
+    assert.deepStrictEqual(MountProgram.decode("9 job host setns: No such file"), {
+      id: 9,
+      why: "host setns: No such file",
+      isOfHost: false
+    })
+    for (const line of ["", "ready", "7", "7 else", "x ok"])
+      assert.isUndefined(MountProgram.decode(line), line)
   })
 
   it("finds mounts below a directory, whatever their names are", () => {

@@ -23,15 +23,22 @@ export interface DirectoryBinder {
   readonly bind: (job: MountProgram.Job) => Effect.Effect<void, ContainerError>
 }
 
-/** Time for the program to start, and for one job, in seconds. */
+/** Time for the program to start, in seconds. The pool asks in advance, so that no run waits for it. */
+const greetingSecondsMax = 10
+
+/** Time for one job, in seconds. */
 const answerSecondsMax = 2
 
 /** Time after a job that no directory could do, for which none is tried. */
 const brokenMillis = 60_000
 
+type Answer = Pick<MountProgram.Answer, "why" | "isOfHost">
+
+const ofJob = (why: string): Answer => ({ why, isOfHost: false })
+
 interface Helper {
   readonly greeting: Effect.Effect<string>
-  readonly ask: (job: MountProgram.Job) => Effect.Effect<string>
+  readonly ask: (job: MountProgram.Job) => Effect.Effect<Answer>
   readonly end: Effect.Effect<void>
   readonly hasEnded: () => boolean
 }
@@ -42,13 +49,13 @@ const ended = "the program that binds directories has ended"
 const start = Effect.fnUntraced(function* (scope: Scope.Scope): Effect.fn.Return<Helper> {
   const own = yield* Scope.fork(scope)
   const greeting = Deferred.makeUnsafe<string>()
-  const asked = new Map<number, Deferred.Deferred<string>>()
+  const asked = new Map<number, Deferred.Deferred<Answer>>()
   let [lastId, unread, isOver] = [0, "", false]
   const hear = (line: string) => {
     if (!Deferred.isDoneUnsafe(greeting)) return Deferred.doneUnsafe(greeting, Exit.succeed(line))
-    const space = line.indexOf(" ")
-    const answer = asked.get(Number(line.slice(0, space)))
-    if (answer !== undefined) Deferred.doneUnsafe(answer, Exit.succeed(line.slice(space + 1)))
+    const said = MountProgram.decode(line)
+    const answer = said === undefined ? undefined : asked.get(said.id)
+    if (said !== undefined && answer !== undefined) Deferred.doneUnsafe(answer, Exit.succeed(said))
   }
   const running = yield* Scope.provide(
     HostProgram.start({
@@ -71,18 +78,21 @@ const start = Effect.fnUntraced(function* (scope: Scope.Scope): Effect.fn.Return
     Effect.tap((why) =>
       Effect.sync(() => {
         isOver = true
-        for (const answer of [greeting, ...asked.values()]) Deferred.doneUnsafe(answer, Exit.succeed(why))
+        Deferred.doneUnsafe(greeting, Exit.succeed(why))
+        for (const answer of asked.values()) Deferred.doneUnsafe(answer, Exit.succeed(ofJob(why)))
       })
     ),
-    Effect.forkIn(own)
+    // Not in its own scope, which ends with it.
+    Effect.andThen(Effect.uninterruptible(Scope.close(own, Exit.void))),
+    Effect.forkIn(scope)
   )
   return {
     greeting: Deferred.await(greeting),
     ask: (job) =>
       Effect.suspend(() => {
-        if (isOver) return Effect.succeed(ended)
+        if (isOver) return Effect.succeed(ofJob(ended))
         const id = ++lastId
-        const answer = Deferred.makeUnsafe<string>()
+        const answer = Deferred.makeUnsafe<Answer>()
         asked.set(id, answer)
         running.stdin.write(MountProgram.encode(id, job))
         return Effect.ensuring(
@@ -113,20 +123,22 @@ export const make = Effect.fnUntraced(function* ({
   // So that two runs do not start two.
   const turn = yield* Semaphore.make(1)
   /** The program that runs, or a new one. */
-  const current = Effect.suspend(() =>
-    helper !== undefined && !helper.hasEnded()
-      ? Effect.succeed(helper)
-      : Effect.tap(start(scope), (started) =>
-          Effect.sync(() => {
-            helper = started
-          })
-        )
-  ).pipe(turn.withPermits(1))
-  const inTime = (one: Helper, answer: Effect.Effect<string>) =>
-    Effect.timeoutOrElse(answer, {
-      duration: `${answerSecondsMax} seconds`,
+  const current = Effect.suspend(
+    () =>
+      helper !== undefined && !helper.hasEnded()
+        ? Effect.succeed(helper)
+        : Effect.tap(start(scope), (started) =>
+            Effect.sync(() => {
+              helper = started
+            })
+          )
+    // Nothing in it waits long, and a program that has started must be known.
+  ).pipe(turn.withPermits(1), Effect.uninterruptible)
+  const greetingOf = (one: Helper) =>
+    Effect.timeoutOrElse(one.greeting, {
+      duration: `${greetingSecondsMax} seconds`,
       orElse: () =>
-        Effect.as(one.end, `the program that binds directories did not answer within ${answerSecondsMax} s`)
+        Effect.as(one.end, `the program that binds directories did not start within ${greetingSecondsMax} s`)
     })
 
   const look = Effect.gen(function* () {
@@ -136,7 +148,7 @@ export const make = Effect.fnUntraced(function* ({
     const why = whyElsewhere(address, engine, engineRuntime)
     if (why !== undefined) return why
     const one = yield* current
-    const greeting = yield* inTime(one, one.greeting)
+    const greeting = yield* greetingOf(one)
     isPossible = greeting === MountProgram.ready
     return isPossible ? undefined : greeting
   }).pipe(Effect.catch(({ message }) => Effect.succeed(message)))
@@ -149,35 +161,33 @@ export const make = Effect.fnUntraced(function* ({
     bind: (job) =>
       Effect.gen(function* () {
         const one = yield* current
-        const answer = yield* Effect.timeoutOrElse(one.ask(job), {
+        const { isOfHost, why } = yield* Effect.timeoutOrElse(one.ask(job), {
           duration: `${answerSecondsMax} seconds`,
           // Its file system may be the reason, so the jobs of other runs go on.
-          orElse: () => Effect.succeed(`it took more than ${answerSecondsMax} s`)
+          orElse: () => Effect.succeed(ofJob(`it took more than ${answerSecondsMax} s`))
         })
-        if (isOfHost(answer))
-          broken = { why: answer, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
-        if (answer !== "ok") return yield* unusable(`${job.path} could not be bound into it: ${answer}`)
+        // Whether it can be started again is looked at before the next run.
+        if (one.hasEnded()) isPossible = false
+        if (why === undefined) return
+        if (isOfHost) broken = { why, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
+        return yield* unusable(`${job.path} could not be bound into it: ${why}`)
       })
   }
 })
-
-/** Returns whether a failed job would fail for every directory and every sandbox of this host. Pure. */
-export const isOfHost = (answer: string): boolean =>
-  /^(?:open_tree|mount_setattr|setns|umount2|move_mount|fork|its mount namespace): |^the engine maps users/u.test(
-    answer
-  )
 
 /** Returns why an engine has other mounts or users than this process. Pure. */
 export const whyElsewhere = (
   address: Parameters<typeof HostOwner.isSharedWith>[0],
   engine: Parameters<typeof HostOwner.isSharedWith>[1] & {
+    readonly DefaultRuntime?: string | undefined
     readonly SecurityOptions?: ReadonlyArray<string> | null | undefined
   },
   engineRuntime?: string
 ): string | undefined => {
+  const runtime = engineRuntime ?? engine.DefaultRuntime
   // Another one may start its containers with a kernel of their own.
-  if (engineRuntime !== undefined && !/^(?:runc|crun)$/u.test(engineRuntime))
-    return `the engine's runtime ${engineRuntime} may have mounts of its own`
+  if (runtime !== undefined && !/^(?:runc|crun|io\.containerd\.runc\.v2)$/u.test(runtime))
+    return `the engine's runtime ${runtime} may have mounts of its own`
   if (!HostOwner.isSharedWith(address, engine)) return "the engine is not on this host"
   const mapping = (engine.SecurityOptions ?? []).find((option) => /^name=(?:rootless|userns)\b/u.test(option))
   return mapping === undefined ? undefined : `the engine maps users (${mapping})`

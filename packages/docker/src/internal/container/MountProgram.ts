@@ -37,11 +37,26 @@ export const encode = (id: number, job: Job): string =>
     hex(job.path)
   ].join(" ") + "\n"
 
+export interface Answer {
+  readonly id: number
+  /** Why the directory was not bound; `undefined`: it was. */
+  readonly why: string | undefined
+  /** Whether every directory and every sandbox of this host would fail in the same way. */
+  readonly isOfHost: boolean
+}
+
+/** Decodes the answer to a job; `undefined`: the line is none. */
+export const decode = (line: string): Answer | undefined => {
+  const [, id, word, why] = /^(\d+) (?:ok|(host|job) (.*?)) *$/u.exec(line) ?? []
+  return id === undefined ? undefined : { id: Number(id), why, isOfHost: word === "host" }
+}
+
 const hex = (text: string): string => Buffer.from(text).toString("hex")
 
 /**
- * Reads jobs from standard input, one a line, and answers each with its number and `ok`, or why not. A job whose file
- * system does not answer has no answer. Ends with its input.
+ * Reads jobs from standard input, one a line, and answers each with its number and `ok`, `host WHY` or `job WHY`: `host`
+ * if the kernel refused something that it would refuse for every job. A job whose file system does not answer has no
+ * answer. Ends with its input.
  *
  * Each job is done by a process of its own, because it enters the mount namespace of the sandbox. It first opens the
  * directory, whose device and inode must be the expected ones. Then it opens the process of the container, and reads
@@ -56,7 +71,8 @@ use constant {
     AT_FDCWD => -100, AT_EMPTY_PATH => 0x1000, AT_RECURSIVE => 0x8000, AT_SYMLINK_NOFOLLOW => 0x100,
     OPEN_TREE_CLONE => 1, OPEN_TREE_CLOEXEC => 02000000, MOVE_MOUNT_F_EMPTY_PATH => 4,
     MOUNT_ATTR_RDONLY => 1, MOUNT_ATTR_NOSUID => 2, MOUNT_ATTR_NODEV => 4, MS_PRIVATE => 1 << 18,
-    CLONE_NEWNS => 0x20000, MNT_DETACH => 2, UMOUNT_NOFOLLOW => 8, O_PATH => 010000000, JOB_SECONDS_MAX => 5
+    CLONE_NEWNS => 0x20000, MNT_DETACH => 2, UMOUNT_NOFOLLOW => 8, O_PATH => 010000000, JOB_SECONDS_MAX => 5,
+    EPERM => 1, EACCES => 13, ENOSYS => 38
 };
 
 # The architecture is in the ELF header of this program: 62 is x86_64, 183 is aarch64.
@@ -69,11 +85,17 @@ my $numbers = {
 }->{unpack 'x18 v', $header} // die "the system calls of this architecture are unknown\n";
 $numbers = {%$numbers, open_tree => 428, move_mount => 429, mount_setattr => 442};
 
+# Whether every directory and every sandbox of this host would fail in the same way: this process lacks a right, or the
+# kernel a system call.
+my $is_of_host = 0;
+
 sub call {
     my ($name, @arguments) = @_;
     my $answer = syscall $numbers->{$name}, @arguments;
-    die "$name: $!\n" if $answer == -1;
-    return $answer;
+    return $answer if $answer != -1;
+    my $number = $! + 0;
+    $is_of_host = 1 if $name ne 'open_tree' && grep { $number == $_ } EPERM, EACCES, ENOSYS;
+    die "$name: $!\n";
 }
 
 # A copy of the mounts at a path, without a place yet. They vanish with the descriptor.
@@ -132,7 +154,8 @@ sub enter {
     open my $mounts, '<', "$facts/ns/mnt" or die "its mount namespace: $!\n";
     my $own = '/proc/self/ns';
     die "its mounts are those of the host\n" if namespace("$own/mnt") eq join ':', (stat $mounts)[0, 1];
-    die "the engine maps users\n" if namespace("$own/user") ne namespace("$facts/ns/user");
+    $is_of_host = 1 if namespace("$own/user") ne namespace("$facts/ns/user");
+    die "the engine maps users\n" if $is_of_host;
     call('setns', fileno $mounts, CLONE_NEWNS);
     return;
 }
@@ -160,7 +183,14 @@ sub bind_directory {
 sub answer { my $text = shift; $text =~ tr/\n\r/  /; syswrite STDOUT, "$text\n"; return }
 
 # Does all that needs the kernel and the rights, and leaves nothing.
-eval { restrict(copy_of('/', 0)); 1 } or do { answer("cannot copy a mount: $@"); exit 1 };
+my $can_copy = eval {
+    my $tree = copy_of('/', 0);
+    # A handle, which closes the descriptor at the end of this block.
+    open my $handle, '<&=', $tree or die "open: $!\n";
+    restrict($tree);
+    1;
+};
+if (!$can_copy) { answer("cannot copy a mount: $@"); exit 1 }
 answer('${ready}');
 
 # A file system that does not answer keeps its own job only. Each answer is written at once, as a line.
@@ -170,11 +200,11 @@ while (my $line = <STDIN>) {
     my $path = pack 'H*', pop @words;
     my $target = pack 'H*', pop @words;
     my $child = fork;
-    answer("$id fork: $!") if !defined $child;
+    answer("$id host fork: $!") if !defined $child;
     next if !defined $child || $child;
     alarm JOB_SECONDS_MAX;
-    my $why = eval { bind_directory(@words, $target, $path); 1 } ? 'ok' : $@;
-    answer("$id " . substr $why, 0, 1024);
+    my $is_bound = eval { bind_directory(@words, $target, $path); 1 };
+    answer($is_bound ? "$id ok" : "$id " . ($is_of_host ? 'host ' : 'job ') . substr $@, 0, 1024);
     exit 0;
 }
 `.trimStart()
