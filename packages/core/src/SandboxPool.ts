@@ -23,12 +23,12 @@ import * as PoolPolicy from "./PoolPolicy.ts"
 import type { PoolReport } from "./PoolReport.ts"
 import type { PoolUse } from "./PoolUse.ts"
 import * as RunStarts from "./RunStarts.ts"
-import { type HostFailed, InvalidSpec } from "./SandboxReason.ts"
+import { type HostFailed, InvalidSpec, type PostureMismatch } from "./SandboxReason.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { type OpenSpecInput, type SandboxSpec } from "./SandboxSpec.ts"
 import { decodeOpen } from "./SpecDecoder.ts"
 import { problemsOf } from "./SchemaIssues.ts"
-import type { PreparedDirectories, WaitingSpec } from "./WaitingSandbox.ts"
+import { isNotLoaded, type PreparedDirectories, type WaitingSpec } from "./WaitingSandbox.ts"
 import { Workspace } from "./Workspace.ts"
 
 /** A sandbox that only this run has. */
@@ -45,7 +45,7 @@ export interface Warm {
    * Remove the container, because it could not be used: the run starts cold, in its directories. No process of
    * the container works in them then. Does not wait for an engine that is slow to remove it.
    */
-  readonly discard: (why: string) => Effect.Effect<void, HostFailed>
+  readonly discard: (error: ContainerError | PostureMismatch) => Effect.Effect<void, HostFailed>
 }
 
 /** No sandbox for this run, and why. */
@@ -320,7 +320,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       )
       return { ...container, exit, proceed }
     }),
-    discard: (why) =>
+    discard: (error) =>
       Effect.suspend(() => {
         // The run starts cold after all, so that a pool of no use is found.
         state.counts.hits -= 1
@@ -329,9 +329,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         state.sweptMillis = -Infinity
         entry.isEmpty = true
         // The program that it has loaded may be the reason, and would be the next time.
-        if (plan.shape.preload !== undefined && isOfProgram(why))
-          change(state, plan.key, (demand) => PoolPolicy.failed(demand, nowMillis), why)
-        return Effect.andThen(over, discard(state, why, PoolState.endOf(state, entry))).pipe(
+        if (plan.shape.preload !== undefined && isNotLoaded(error))
+          change(state, plan.key, (demand) => PoolPolicy.failed(demand, nowMillis), error.message)
+        return Effect.andThen(over, discard(state, error.message, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
           Effect.andThen(Queue.offer(state.wake, undefined)),
@@ -340,9 +340,6 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       })
   } satisfies Warm
 })
-
-/** Returns whether a sandbox said that its loaded program is why no run can use it. */
-const isOfProgram = (why: string) => why.includes("its program")
 
 /** Returns whether a run has too little memory for code that was loaded under the limit of a larger one. */
 const memoryReason = (
@@ -354,8 +351,7 @@ const memoryReason = (
   if (demand?.loads !== true) return undefined
   const measured = PoolPolicy.measuredAt(demand, nowMillis, limits)
   return measured.length > 0 &&
-    asked.spec.limits.memoryBytesMax <
-      PoolPolicy.bytesOf({ loads: true, measured }) + PoolPolicy.sandboxBytes
+    asked.spec.limits.memoryBytesMax < PoolPolicy.bytesOf({ loads: true, measured }) + PoolPolicy.sandboxBytes
     ? ("memory" as const)
     : undefined
 }

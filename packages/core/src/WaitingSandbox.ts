@@ -1,7 +1,7 @@
 /** A sandbox that waits for a run, and what every implementation of it shares. Pure. */
 import type { Effect } from "effect"
-import type { ContainerRuntime, ContainerSpec } from "./ContainerRuntime.ts"
-import { ContainerFailed } from "./SandboxReason.ts"
+import type { ContainerError, ContainerRuntime, ContainerSpec } from "./ContainerRuntime.ts"
+import { ContainerFailed, type PostureMismatch } from "./SandboxReason.ts"
 import type { WorkspaceRequest } from "./Workspace.ts"
 
 type Prepare = NonNullable<ContainerRuntime["Service"]["prepare"]>
@@ -60,10 +60,16 @@ export const otherShape = (fields: ReadonlyArray<string>): ContainerFailed =>
     remedy: "Start this run in a container of its own"
   })
 
+const loading = "load"
+
+/** Returns whether an error is that of {@link notLoaded}. */
+export const isNotLoaded = (error: ContainerError | PostureMismatch): boolean =>
+  error._tag === "ContainerFailed" && error.operation === loading
+
 /** The error of a waiting sandbox whose program is of no use before its run. */
 export const notLoaded = (why: string): ContainerFailed =>
   new ContainerFailed({
-    operation: "load",
+    operation: loading,
     detail: why,
     remedy:
       "Check the preload of the agent. It must be in the image, and write, start and leave nothing before its run"

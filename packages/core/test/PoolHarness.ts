@@ -10,7 +10,7 @@ import {
 import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import * as SandboxReason from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
-import { sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
+import { notLoaded, sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 
 const failed = (detail: string) =>
@@ -26,6 +26,8 @@ export interface Troubles {
   prepareDies: boolean
   /** A sandbox cannot be bound to its run. */
   bindFails: boolean
+  /** The program that a sandbox has loaded is of no use to its run. */
+  programFails: boolean
   /** How long it takes to bind a sandbox to its run. */
   bindMillis: number
   /** A bound sandbox does not have the posture that it had. */
@@ -63,6 +65,7 @@ export const makeTroubles = (): Troubles => ({
   missingImage: undefined,
   prepareDies: false,
   bindFails: false,
+  programFails: false,
   bindMillis: 0,
   postureDiffers: false,
   images: 0,
@@ -143,7 +146,8 @@ export const runtime = (
               bind: (run) =>
                 Effect.gen(function* () {
                   if (troubles.bindMillis > 0) yield* Effect.sleep(troubles.bindMillis)
-                  if (troubles.bindFails) return yield* failed("it cannot be bound: its program has ended")
+                  if (troubles.bindFails) return yield* failed("its program could not be bound")
+                  if (troubles.programFails) return yield* notLoaded("it was made to go on")
                   yield* unlessKilled
                   if (images !== troubles.images) return yield* failed("its image was replaced")
                   if (String(spec.preload) !== String(run.preload)) seen.mixed.push(waiting.id)

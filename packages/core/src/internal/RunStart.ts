@@ -1,6 +1,6 @@
 /** Starts a run up to the agent's first instruction: record, workspace, proxy, and a container of verified posture. */
 import { Effect, Scope } from "effect"
-import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
+import type { Container, ContainerError, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
 import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
 import type { RunStore } from "../RunStore.ts"
@@ -133,9 +133,9 @@ const create = Effect.fnUntraced(function* (
   )
   if (pooled._tag === "Cold") return yield* coldly
   const scope = yield* Effect.scope
-  const otherwise = ({ message }: { readonly message: string }) =>
+  const otherwise = (error: ContainerError | PostureMismatch) =>
     Effect.andThen(
-      Effect.andThen(life.pooled("unusable"), pooled.discard(message)),
+      Effect.andThen(life.pooled("unusable"), pooled.discard(error)),
       Scope.provide(coldly, scope)
     )
   return yield* Release.owned("container", pooled.bind(asked)).pipe(

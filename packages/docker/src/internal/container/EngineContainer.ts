@@ -14,7 +14,7 @@ import type {
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
-import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
@@ -175,12 +175,24 @@ export const open = Effect.fnUntraced(function* (
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
       // The limits of the run may have been in force before its program is.
       yield* requireUntroubled(troubled)
+      const wrong = again === undefined ? undefined : PostureReport.programMismatches(report, again)[0]
+      if (wrong !== undefined) return yield* notLoaded(wrong)
       const seen = yield* seenIn(configured, report)
       yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
-      if (again !== undefined) yield* noneOf(PostureReport.programMismatches(report, again))
       if (hasDirectory) yield* noneOf(DirectoryBinder.mismatches(seen))
       return seen
-    }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
+    }).pipe(
+      // A sandbox ends itself when its program is of no use.
+      Effect.mapError((error) =>
+        run.spec.preload !== undefined &&
+        error._tag === "ContainerFailed" &&
+        (attached.hasSpoken() || attached.hasEnded())
+          ? notLoaded(error.detail)
+          : error
+      ),
+      Scope.provide(scope),
+      Effect.withSpan("Container.claim")
+    )
 
   const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
     stopRequested = true
