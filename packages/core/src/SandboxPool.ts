@@ -211,11 +211,15 @@ const keep = Effect.fnUntraced(function* (
     return yield* Effect.logWarning(
       `no sandbox waits for ${path}, because directories cannot be bound: ${why}`
     )
-  // A run in a directory that cannot be used says so itself.
   const directory =
     path === undefined || examine === undefined
       ? undefined
       : yield* Effect.orElseSucceed(Effect.scoped(examine(path)), () => undefined)
+  // A run in a directory that cannot be used says so itself, and has the mounts below it without a pool.
+  if (path !== undefined && directory === undefined)
+    return yield* Effect.logWarning(
+      `no sandbox waits for ${path}, because it cannot be examined, or has mounts below it`
+    )
   const plan = planOf(state, SandboxShape.make({ directory, spec, supervised }), spec)
   if (!Number.isInteger(count) || count < 0)
     return yield* invalid(`keep: count is ${count}, not a whole number of sandboxes`)

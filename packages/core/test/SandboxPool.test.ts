@@ -108,6 +108,12 @@ describe("SandboxPool", () => {
       assert.lengthOf((yield* Effect.provide(Effect.scoped(report), bindable)).waiting, 1)
       const layers = Layer.merge(runtime, Workspace.layerMemory())
       assert.deepStrictEqual((yield* Effect.provide(Effect.scoped(report), layers)).waiting, [])
+      const unexamined = Layer.effect(
+        Workspace.Workspace,
+        Effect.map(Workspace.makeMemory(), (inner) => ({ ...inner, examine: () => Effect.undefined }))
+      )
+      const strange = Layer.merge(MemoryContainerRuntime.layer(), unexamined)
+      assert.deepStrictEqual((yield* Effect.provide(Effect.scoped(report), strange)).waiting, [])
     })
   })
 

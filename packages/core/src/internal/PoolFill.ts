@@ -75,9 +75,7 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
 
 /** Starts a sandbox. Gives up if loading its code leaves too little memory on the host. */
 const startOf = (state: PoolState.PoolState, makers: WaitingEntry.Makers, plan: WaitingEntry.Plan) =>
-  plan.shape.preload === undefined
-    ? WaitingEntry.start(makers, plan)
-    : Effect.raceFirst(WaitingEntry.start(makers, plan), isLow(state))
+  WaitingEntry.start(makers, plan, plan.shape.preload === undefined ? Effect.never : isLow(state))
 
 /** How often the memory of the host is read while a sandbox loads code. */
 const memorySeconds = 1

@@ -15,6 +15,9 @@ import type { Workspace } from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import { stepSecondsMax, within } from "./RunLife.ts"
 
+/** Why a sandbox does not wait. */
+type Failure = ContainerError | HostFailed | PostureMismatch | WorkspaceFailed | { readonly message: string }
+
 /** A shape, and the limits that its next sandbox is created with. */
 export interface Plan {
   readonly key: string
@@ -66,55 +69,64 @@ const tooSlow = (seconds: number) =>
     remedy: "Check its load and its log"
   })
 
-/** Starts a sandbox and lets it wait. If that fails or is interrupted, nothing of it remains. */
+/**
+ * Starts a sandbox and lets it wait, unless `meanwhile` fails first. If that fails or is interrupted, nothing of it
+ * remains.
+ */
 export const start: (
   makers: Makers,
-  plan: Plan
-) => Effect.Effect<WaitingEntry, ContainerError | HostFailed | PostureMismatch | WorkspaceFailed> =
-  Effect.fnUntraced(function* ({ prepareContainer, prepareDirectories, sharesHost }, plan) {
-    const beganMillis = yield* Clock.currentTimeMillis
-    const id = yield* waitingId
-    const [forContainer, forDirectories] = [yield* Scope.make(), yield* Scope.make()]
-    const removeContainer = closing("a waiting sandbox", forContainer)
-    const remove = Effect.andThen(
+  plan: Plan,
+  meanwhile: Effect.Effect<never, Failure>
+) => Effect.Effect<WaitingEntry, Failure> = Effect.fnUntraced(function* (
+  { prepareContainer, prepareDirectories, sharesHost },
+  plan,
+  meanwhile
+) {
+  const beganMillis = yield* Clock.currentTimeMillis
+  const id = yield* waitingId
+  const [forContainer, forDirectories] = [yield* Scope.make(), yield* Scope.make()]
+  const removeContainer = closing("a waiting sandbox", forContainer)
+  const remove = Effect.andThen(
+    removeContainer,
+    closing("the directories of a waiting sandbox", forDirectories)
+  )
+  const { limits, shape, waitSecondsMax } = plan
+  return yield* Effect.gen(function* () {
+    if (!(yield* sharesHost)) return yield* elsewhere
+    const prepared = yield* Scope.provide(
+      prepareDirectories({ memory: shape.memory, user: shape.user }),
+      forDirectories
+    )
+    const container = yield* Scope.provide(
+      prepareContainer({
+        waitingId: id,
+        image: shape.image,
+        user: prepared.user,
+        mounts: prepared.mounts,
+        supervised: shape.supervised,
+        ...(shape.preload === undefined ? {} : { preload: shape.preload }),
+        limits: { ...limits, ...shape.limits },
+        waitSecondsMax
+      }),
+      forContainer
+    )
+    const sinceMillis = yield* Clock.currentTimeMillis
+    const startMillis = sinceMillis - beganMillis
+    return {
+      ...plan,
+      id,
+      sinceMillis,
+      startMillis,
+      prepared,
+      container,
+      isEmpty: false,
       removeContainer,
-      closing("the directories of a waiting sandbox", forDirectories)
-    )
-    const { limits, shape, waitSecondsMax } = plan
-    return yield* Effect.gen(function* () {
-      if (!(yield* sharesHost)) return yield* elsewhere
-      const prepared = yield* Scope.provide(
-        prepareDirectories({ memory: shape.memory, user: shape.user }),
-        forDirectories
-      )
-      const container = yield* Scope.provide(
-        prepareContainer({
-          waitingId: id,
-          image: shape.image,
-          user: prepared.user,
-          mounts: prepared.mounts,
-          supervised: shape.supervised,
-          ...(shape.preload === undefined ? {} : { preload: shape.preload }),
-          limits: { ...limits, ...shape.limits },
-          waitSecondsMax
-        }),
-        forContainer
-      )
-      const sinceMillis = yield* Clock.currentTimeMillis
-      const startMillis = sinceMillis - beganMillis
-      return {
-        ...plan,
-        id,
-        sinceMillis,
-        startMillis,
-        prepared,
-        container,
-        isEmpty: false,
-        removeContainer,
-        remove
-      } satisfies WaitingEntry
-    }).pipe(
-      within(tooSlow, stepSecondsMax + (shape.preload === undefined ? 0 : loadSecondsMax)),
-      Effect.onError(() => remove)
-    )
-  })
+      remove
+    } satisfies WaitingEntry
+  }).pipe(
+    // Inside of what removes it, so that a sandbox that is ready in the same moment is not lost.
+    Effect.raceFirst(meanwhile),
+    within(tooSlow, stepSecondsMax + (shape.preload === undefined ? 0 : loadSecondsMax)),
+    Effect.onError(() => remove)
+  )
+})
