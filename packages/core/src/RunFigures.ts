@@ -24,7 +24,10 @@ export const formatBytes = (bytes: number): string => {
   return `${tenths() / 10} ${sizeUnits[unit]}`
 }
 
-/** Peak use of limited resources. A figure is absent if the host could not read it. */
+/**
+ * Peak use of limited resources. A figure is absent if the host could not read it. Before Linux 6.11, processes that
+ * start and end within 100 ms may not be in `processes`.
+ */
 export const Peak = Schema.Struct({
   memoryBytes: Schema.optionalKey(Schema.Int),
   processes: Schema.optionalKey(Schema.Int),

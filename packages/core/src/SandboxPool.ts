@@ -215,7 +215,7 @@ const keep = Effect.fnUntraced(function* (
     path === undefined || examine === undefined
       ? undefined
       : yield* Effect.orElseSucceed(Effect.scoped(examine(path)), () => undefined)
-  // A run in a directory that cannot be used says so itself, and has the mounts below it without a pool.
+  // A run in it starts cold, and says itself what is wrong.
   if (path !== undefined && directory === undefined)
     return yield* Effect.logWarning(
       `no sandbox waits for ${path}, because it cannot be examined, or has mounts below it`

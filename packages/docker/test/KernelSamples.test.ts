@@ -41,6 +41,36 @@ it.effect("samples a container rarely while nothing changes, and often again whe
   })
 )
 
+it.effect("samples a container more often whose most processes the kernel does not note", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const idle = counter()
+    yield* samples.follow(idle.sample, KernelSamples.uncountedPauseMillisMax)
+    yield* passing(5000)
+    const before = idle.count
+    yield* passing(5000)
+    assert.isAtLeast(idle.count - before, 45)
+    assert.isAtMost(idle.count - before, 55)
+  })
+)
+
+it.effect("goes on with all others if one sample has a defect, and tries that again later", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const [busy, broken] = [counter(), counter()]
+    busy.isBusy = true
+    yield* samples.follow(() => {
+      broken.sample()
+      throw new Error("it has a defect")
+    })
+    yield* samples.follow(busy.sample)
+    yield* passing(5000)
+    assert.isAtLeast(busy.count, 900)
+    assert.isAtLeast(broken.count, 2)
+    assert.isAtMost(broken.count, 4)
+  })
+)
+
 it.effect("samples a container soon after its start, while all others rest", () =>
   Effect.gen(function* () {
     const samples = yield* KernelSamples.make

@@ -27,6 +27,8 @@ export interface KernelWatch {
    * removal of the control group.
    */
   readonly sample: () => boolean
+  /** Longest pause between two samples, in milliseconds. */
+  readonly pauseMillisMax: number
   readonly facts: () => KernelFacts
   /** Reads the limits in force. */
   readonly limits: () => KernelLimits
@@ -201,7 +203,8 @@ export const make = Effect.gen(function* () {
     return files === undefined ? undefined : yield* watchOne(files, limitFiles(cgroup))
   })
   /** Reads the counters of a container again and again, until the scope closes. */
-  const follow = ({ sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> => samples.follow(sample)
+  const follow = ({ pauseMillisMax, sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
+    samples.follow(sample, pauseMillisMax)
   return { open, follow, bootId: KernelFile.bootId() }
 })
 
@@ -269,5 +272,7 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
     processes: limitOf(pidsLimit()),
     cpuQuotaMicros: limitOf(cpuLimit())
   })
-  return { isComplete, sample, facts, limits, memoryBytes: memoryUsed } satisfies KernelWatch
+  const pauseMillisMax =
+    count(pidsPeak()) === undefined ? KernelSamples.uncountedPauseMillisMax : KernelSamples.pauseMillisMax
+  return { isComplete, sample, pauseMillisMax, facts, limits, memoryBytes: memoryUsed } satisfies KernelWatch
 })

@@ -13,18 +13,29 @@ export const pauseMillisMin = 5
 /** Longest pause between two samples of a container, in milliseconds: after some seconds without a change. */
 export const pauseMillisMax = 2000
 
+/**
+ * The same for a container whose most processes the kernel does not note (before Linux 6.11, and with cgroup v1). They
+ * are the most of all samples, so those that start and end within a pause are not seen.
+ */
+export const uncountedPauseMillisMax = 100
+
 /** Number of containers above which each is sampled less often. A sample takes about 40 microseconds. */
 const frequentlyReadMax = 4
 
 interface Followed {
   readonly sample: () => boolean
+  readonly longestMillis: number
   pauseMillis: number
   dueMillis: number
 }
 
 export interface KernelSamples {
   /** Takes samples of a container until the scope closes. `sample` returns whether a value has changed. */
-  readonly follow: (sample: () => boolean) => Effect.Effect<void, never, Scope.Scope>
+  readonly follow: (
+    sample: () => boolean,
+    /** Longest pause (default: {@link pauseMillisMax}). */
+    longestMillis?: number
+  ) => Effect.Effect<void, never, Scope.Scope>
 }
 
 const nowMillis = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos) / 1e6)
@@ -42,9 +53,10 @@ export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen
     let nextMillis: number | undefined
     for (const one of followed) {
       if (one.dueMillis <= now + pause / 2) {
-        one.pauseMillis = one.sample()
-          ? pause
-          : Math.min(pauseMillisMax, Math.max(pause, 2 * one.pauseMillis))
+        // If it throws, the others are next.
+        one.dueMillis = now + pauseMillisMax
+        const longest = one.sample() ? pause : Math.min(one.longestMillis, 2 * one.pauseMillis)
+        one.pauseMillis = Math.max(pause, longest)
         one.dueMillis = now + one.pauseMillis
       }
       nextMillis = Math.min(nextMillis ?? Infinity, one.dueMillis - now)
@@ -55,18 +67,22 @@ export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen
   yield* Effect.forkScoped(
     Effect.forever(
       Effect.gen(function* () {
-        const nextMillis = round(yield* nowMillis)
+        const now = yield* nowMillis
+        const nextMillis = yield* Effect.catchDefect(
+          Effect.sync(() => round(now)),
+          (defect) => Effect.as(Effect.logWarning("a container could not be sampled", defect), 0)
+        )
         const woken = Queue.take(wake)
         yield* nextMillis === undefined ? woken : Effect.raceFirst(woken, Effect.sleep(nextMillis))
       })
     )
   )
   return {
-    follow: (sample) =>
+    follow: (sample, longestMillis = pauseMillisMax) =>
       Effect.acquireRelease(
         Effect.gen(function* () {
           const dueMillis = (yield* nowMillis) + pauseMillisMin
-          const one: Followed = { sample, pauseMillis: pauseMillisMin, dueMillis }
+          const one: Followed = { sample, longestMillis, pauseMillis: pauseMillisMin, dueMillis }
           followed.add(one)
           yield* Queue.offer(wake, undefined)
           return one
