@@ -28,7 +28,7 @@ import * as SandboxShape from "./SandboxShape.ts"
 import { type OpenSpecInput, type SandboxSpec } from "./SandboxSpec.ts"
 import { decodeOpen } from "./SpecDecoder.ts"
 import { problemsOf } from "./SchemaIssues.ts"
-import { isNotLoaded, type PreparedDirectories, type WaitingSpec } from "./WaitingSandbox.ts"
+import { isNotLoaded, loadSecondsMax, type PreparedDirectories, type WaitingSpec } from "./WaitingSandbox.ts"
 import { Workspace } from "./Workspace.ts"
 
 /** A sandbox that only this run has. */
@@ -189,7 +189,9 @@ const planOf = (
     key: SandboxShape.keyOf(shape),
     shape,
     limits: fixed,
-    waitSecondsMax: limits.ageSecondsMax + waitSecondsMore
+    // It counts from the start of its container, and the pool from when it is ready.
+    waitSecondsMax:
+      limits.ageSecondsMax + waitSecondsMore + (shape.preload === undefined ? 0 : loadSecondsMax)
   }
 }
 

@@ -60,6 +60,9 @@ export const otherShape = (fields: ReadonlyArray<string>): ContainerFailed =>
     remedy: "Start this run in a container of its own"
   })
 
+/** Time for a sandbox to load a program, in seconds: longer than the 120 that `cogni-waiter` gives the program. */
+export const loadSecondsMax = 130
+
 const loading = "load"
 
 /** Returns whether an error is that of {@link notLoaded}. */

@@ -37,7 +37,10 @@ type PreparedDirectories = {
   readonly clean: Effect.Effect<void, HostFailed>
 }
 
-/** A directory that a run may have as its workspace. It is held open while the scope of `examine` is. */
+/**
+ * A directory that a run may have as its workspace. It is held open while the scope of `examine` is. Only `acquire` of
+ * the same Workspace knows which one it is, by this object itself: a copy stands for no directory, and is examined again.
+ */
 type ExaminedDirectory = {
   /** User that its agent must run as, if it is not the one of temporary workspaces. */
   readonly otherUser?: User | undefined

@@ -36,7 +36,6 @@ import * as DirectoryBinder from "./internal/container/DirectoryBinder.ts"
 import * as EngineContainer from "./internal/container/EngineContainer.ts"
 import * as JoinedContainer from "./internal/container/JoinedContainer.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
-import * as LoadedProgram from "./internal/container/LoadedProgram.ts"
 import * as NetworkHolder from "./internal/container/NetworkHolder.ts"
 import * as ReadyNetworks from "./internal/container/ReadyNetworks.ts"
 import * as Removals from "./internal/container/Removals.ts"
@@ -48,8 +47,8 @@ import * as WaitingSandbox from "./internal/container/WaitingSandbox.ts"
  */
 const startsConcurrentMax = 2 * availableParallelism()
 
-/** Longest time for which other work on the engine waits for the starts of runs. */
-const quietWaitSecondsMax = 5
+/** Longest time for which other work on the engine waits for the starts of runs, in milliseconds. */
+const quietWaitMillisMax = 5000
 
 /** Time after a start within which a short program ends, in milliseconds. */
 const quietMillis = 100
@@ -84,7 +83,7 @@ const make: (
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
-    const runStarts = RunStarts.make({ quietMillis, waitMillisMax: quietWaitSecondsMax * 1000 })
+    const runStarts = RunStarts.make({ quietMillis, waitMillisMax: quietWaitMillisMax })
     const sharesHost = yield* Effect.cached(
       Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     )
@@ -247,7 +246,7 @@ const make: (
       yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
       const id = yield* create(spec, {
         hostConfig,
-        ...Deadline.waitingProgram({ argv: LoadedProgram.waiterArguments(spec), waitSecondsMax }),
+        ...Deadline.waitingProgram(spec, waitSecondsMax),
         env: ContainerEnvironment.ofWaiting,
         expirySecondsMax: waitSecondsMax + runSecondsMax
       })

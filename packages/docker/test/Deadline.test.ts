@@ -29,11 +29,15 @@ describe("Deadline", () => {
   })
 
   it("comes with the run in a sandbox that waits, which ends itself if none comes", () => {
-    assert.deepStrictEqual(Deadline.waitingProgram({ argv: [], waitSecondsMax: 1920 }), {
+    assert.deepStrictEqual(Deadline.waitingProgram({}, 1920), {
       entrypoint: ["/usr/local/bin/cogni-init", "2070", "0", "/usr/local/bin/cogni-waiter"],
       argv: [],
       workingDirectory: "/workspace"
     })
+    assert.deepStrictEqual(Deadline.waitingProgram({ preload: ["node"] }, 1920).argv, ["load"])
+    assert.deepStrictEqual(Deadline.waitingProgram({ supervised: true }, 1920).argv, [
+      "/usr/local/bin/cogni-supervisor"
+    ])
   })
 
   it("tells a proxy the size of its configuration in bytes, and a deadline after that of its run", () => {

@@ -10,7 +10,12 @@ import {
   type WorkspaceFailed
 } from "../SandboxReason.ts"
 import type { SandboxShape } from "../SandboxShape.ts"
-import type { PreparedDirectories, WaitingContainer, WaitingSpec } from "../WaitingSandbox.ts"
+import {
+  loadSecondsMax,
+  type PreparedDirectories,
+  type WaitingContainer,
+  type WaitingSpec
+} from "../WaitingSandbox.ts"
 import type { Workspace } from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import { stepSecondsMax, within } from "./RunLife.ts"
@@ -59,9 +64,6 @@ const elsewhere = new RuntimeUnavailable({
   remedy: "Use an engine on this host, or turn the pool off",
   isPermanent: true
 })
-
-/** How much longer than others a sandbox takes to start that loads the code of an agent. */
-const loadSecondsMax = 130
 
 const tooSlow = (seconds: number) =>
   new RuntimeUnavailable({

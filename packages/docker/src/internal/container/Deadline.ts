@@ -7,6 +7,7 @@
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
+import { supervisor } from "@cogni/sandbox-core/SpecFields"
 
 type Timed = Pick<ContainerSpec, "limits">
 
@@ -66,15 +67,13 @@ export const program = (
  * Returns what a sandbox that waits for a run executes. It ends itself if no run has got it in time. The time limit of
  * a run comes with that run, and without it the run would end at once.
  */
-export const waitingProgram = ({
-  argv,
-  waitSecondsMax
-}: {
-  readonly argv: ReadonlyArray<string>
-  readonly waitSecondsMax: number
-}): ReturnType<typeof program> => ({
+export const waitingProgram = (
+  { preload, supervised }: Pick<ContainerSpec, "preload" | "supervised">,
+  waitSecondsMax: number
+): ReturnType<typeof program> => ({
   entrypoint: [init, String(Math.ceil(waitSecondsMax) + heldSecondsMax), "0", waiter],
-  argv,
+  // To load a program, it starts nothing that the program could change before that is stopped.
+  argv: supervised === true ? [supervisor] : preload === undefined ? [] : ["load"],
   workingDirectory: SandboxPlace.target
 })
 

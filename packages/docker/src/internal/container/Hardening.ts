@@ -12,11 +12,6 @@ import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>
 
-/** Program that starts the processes of a container, as the engine names it. Absent: the engine's default. */
-export interface Starter {
-  readonly engineRuntime?: string | undefined
-}
-
 /** Size of a container's `/dev/shm`. */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
@@ -26,7 +21,15 @@ const fileSlackBytes = 64 * 1024
 /** CFS period in microseconds. The CPU limit is a quota of it. */
 const cpuPeriodMicros = 100_000
 
-export const hostConfig = (spec: ContainerSpec, { engineRuntime }: Starter = {}) => {
+export const hostConfig = (
+  spec: ContainerSpec,
+  {
+    engineRuntime
+  }: {
+    /** OCI runtime that starts the container, as the engine names it. Absent: the engine's default. */
+    readonly engineRuntime?: string | undefined
+  } = {}
+) => {
   const { limits } = spec
   const fileBytesMax = limits.workspaceBytesMax + fileSlackBytes
   const temporary = `rw,exec,nosuid,nodev,size=${limits.temporaryBytesMax},mode=1777`

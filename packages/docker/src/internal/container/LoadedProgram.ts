@@ -3,20 +3,12 @@
  *
  * The program is not trusted. The sandbox stops it before it writes the report that is read here.
  */
-import type { ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { supervisor } from "@cogni/sandbox-core/SpecFields"
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { notLoaded } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import * as Binding from "./Binding.ts"
 import * as PostureReport from "./PostureReport.ts"
-
-/** Returns the arguments of `cogni-waiter`, which starts nothing that a program could change before that is stopped. */
-export const waiterArguments = ({
-  preload,
-  supervised
-}: Pick<ContainerSpec, "preload" | "supervised">): ReadonlyArray<string> =>
-  supervised === true ? [supervisor] : preload === undefined ? [] : ["load"]
 
 /** A random number, so that the program cannot write the report that repeats it. */
 export const nonce = (): string => randomBytes(16).toString("hex")

@@ -7,6 +7,7 @@ import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import { loadSecondsMax } from "@cogni/sandbox-core/WaitingSandbox"
 import { type Cause, Deferred, Duration, Effect, Queue, Stream } from "effect"
 import type { Duplex } from "node:stream"
 import * as EndMark from "../container/EndMark.ts"
@@ -18,9 +19,6 @@ const reportSecondsMax = 30
 
 /** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
 const claimSecondsMax = 5
-
-/** Timeout in seconds of the report after a program was loaded. The sandbox itself gives the program 120 s. */
-const loadSecondsMax = 130
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
