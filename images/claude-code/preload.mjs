@@ -3,7 +3,7 @@
  * program `claude` is Bun with Claude Code inside. BUN_OPTIONS makes it import this file before Claude Code, which has
  * read nothing by then. Its own code cannot be loaded without being run.
  */
-import { becomeProgram, receiveRun } from "../cogni/preload.mjs"
+import { becomeProgram, isReadAtStart, receiveRun } from "../cogni/preload.mjs"
 import { createRequire } from "node:module"
 
 /** Modules of Bun that Claude Code uses at its start. */
@@ -39,15 +39,15 @@ const modules = [
   "zlib"
 ]
 
-/** Variables that Bun itself reads when it starts. A run that sets one starts as without a preload. */
-const isOfEngine = (name) => /^(?:BUN_|LD_|MALLOC_|NODE_|SSL_|TZ$)|_PROXY$/iu.test(name)
-
 const require = createRequire(import.meta.url)
 for (const name of modules) require(`node:${name}`)
 const [engine, entry] = process.argv
+const loaded = { ...process.env }
 const run = receiveRun()
 const [program, ...options] = run.argv
-if (program !== "claude" || Object.keys(run.env).some(isOfEngine)) becomeProgram(run)
+// A run that has others than the engine has read starts as without a preload.
+const others = Object.keys(run.env).filter((name) => isReadAtStart(name) && run.env[name] !== loaded[name])
+if (program !== "claude" || others.length > 0) becomeProgram(run)
 process.argv = [engine, entry, ...options]
 // A process that Claude Code starts of itself would wait for a run too.
 process.execArgv = process.execArgv.filter((option) => !option.startsWith("--preload="))

@@ -7,7 +7,7 @@
  */
 import { dlopen } from "bun:ffi"
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { becomeProgram, receiveRun } from "./preload.mjs"
+import { becomeProgram, isReadAtStart, receiveRun } from "./preload.mjs"
 
 const entry = Bun.main
 const home = "/home/agent"
@@ -16,9 +16,7 @@ const places = ["/tmp", home, "/dev/shm"]
 /** Variables that opencode or its engine reads when it is loaded, or may have kept since. */
 const isKept = (name) =>
   name !== "BUN_INSPECT_PRELOAD" &&
-  /^(?:HOME|LANG|TMPDIR|TZ|(?:BUN|LC|LD|MALLOC|MIMALLOC|NODE|OPENCODE|OTEL|SSL|UV|XDG)_.*|.*_proxy)$/iu.test(
-    name
-  )
+  (isReadAtStart(name) || /^(?:HOME|TMPDIR|(?:MIMALLOC|OPENCODE|OTEL|XDG)_.*)$/iu.test(name))
 const kept = Object.entries(process.env).filter(([name]) => isKept(name))
 
 const libc = dlopen("libc.so.6", {

@@ -4,10 +4,7 @@
  */
 import { syncBuiltinESMExports } from "node:module"
 import { isDeepStrictEqual } from "node:util"
-import { becomeProgram, receiveRun } from "./preload.mjs"
-
-/** Names of variables that Node, V8 and the C library read when they start. */
-const isOfEngine = /^(?:GLIBC_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|SSL_|UV_|LANG$|TZ$)/u
+import { becomeProgram, isReadAtStart, receiveRun } from "./preload.mjs"
 
 /** Stands for all variables, in a list of their names. */
 const everyName = "*"
@@ -57,7 +54,7 @@ export const receiveRunLike = (names, about = () => {}) => {
   about()
   const run = receiveRun()
   const all = Object.keys({ ...loaded, ...run.env })
-  const read = names.includes(everyName) ? all : [...names, ...all.filter((name) => isOfEngine.test(name))]
+  const read = names.includes(everyName) ? all : [...names, ...all.filter(isReadAtStart)]
   if (run.cwd !== directory || read.some((name) => loaded[name] !== run.env[name])) becomeProgram(run)
   return run
 }

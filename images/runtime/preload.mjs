@@ -12,6 +12,13 @@ const withFile = "/usr/local/bin/cogni-stdin"
 
 const readyNumber = 3
 
+/** Variables that a runtime, a linker or a library reads when a process starts, and never again. */
+const readAtStart =
+  /^(?:BUN_|GLIBC_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|PERL|PYTHON|SSL_|UV_|(?:LANG|LANGUAGE|TZ)$)|_PROXY$/iu
+
+/** Whether a process that has started before its run cannot learn a variable of that: it needs the same value. */
+export const isReadAtStart = (name) => readAtStart.test(name)
+
 /** Reads one line of standard input. Nothing else of this process runs meanwhile. */
 const readLine = () => {
   const parts = []

@@ -65,8 +65,12 @@ export const keyOf = ({ image, limits, memory, preload, supervised, user }: Sand
     ...(user === undefined ? [] : [`${user.userId}:${user.groupId}`])
   ].join(" ")
 
-/** Variables that a runtime, a linker or a library reads when a process starts, and never again. */
-const readAtStart = /^(?:NODE_|BUN_|UV_|LD_|PERL|PYTHON|MALLOC_|SSL_CERT_|OPENSSL_|LC_|LANG$|LANGUAGE$|TZ$)/u
+/**
+ * Variables that a runtime, a linker or a library reads when a process starts, and never again. The program of an image
+ * looks too, at the same names (images/runtime/preload.mjs): this first, cheap look only spares the waiting sandbox.
+ */
+const readAtStart =
+  /^(?:BUN_|GLIBC_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|PERL|PYTHON|SSL_|UV_|(?:LANG|LANGUAGE|TZ)$)|_PROXY$/iu
 
 const hasEarlyVariables = ({ env }: Pick<SandboxSpec, "env">): boolean =>
   Object.keys(env).some((name) => readAtStart.test(name))

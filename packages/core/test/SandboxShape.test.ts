@@ -36,7 +36,15 @@ describe("SandboxShape", () => {
       const argv = [SpecFields.supervisor] as const
       assert.strictEqual(yield* reasonOf({ argv }), "supervisor")
       assert.isUndefined(yield* reasonOf({ argv }, { supervised: true }))
-      for (const name of ["NODE_OPTIONS", "BUN_OPTIONS", "PERL5OPT", "UV_THREADPOOL_SIZE", "TZ", "LC_ALL"]) {
+      for (const name of [
+        "NODE_OPTIONS",
+        "BUN_OPTIONS",
+        "PERL5OPT",
+        "UV_THREADPOOL_SIZE",
+        "TZ",
+        "LC_ALL",
+        "no_proxy"
+      ]) {
         const env = { [name]: "x" }
         assert.strictEqual(yield* reasonOf({ env, preload: ["load"] }), "variables", name)
         assert.isUndefined(yield* reasonOf({ env }), "nothing is loaded")
