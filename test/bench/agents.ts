@@ -87,6 +87,9 @@ const take = Effect.fnUntraced(function* (agentId: string, mode: Mode, isCounted
   } satisfies Taken
 })
 
+/** Each agent may load its code for two minutes, one after the other. */
+const readySecondsMax = 600
+
 /** Waits until a sandbox waits for each agent, and none is being removed. */
 const ready = Effect.gen(function* () {
   const { report } = yield* SandboxPool.SandboxPool
@@ -97,13 +100,13 @@ const ready = Effect.gen(function* () {
   }
 }).pipe(
   Effect.timeoutOrElse({
-    duration: "60 seconds",
+    duration: `${readySecondsMax} seconds`,
     orElse: () =>
       Effect.flatMap(SandboxPool.SandboxPool, ({ report }) => report).pipe(
         Effect.flatMap(({ failure, waiting }) =>
           Effect.die(
             new Error(
-              `after 60 s, only ${waiting.map(({ image }) => image).join(", ")} wait: ${failure ?? "no failure"}`
+              `after ${readySecondsMax} s, only ${waiting.map(({ image }) => image).join(", ")} wait: ${failure ?? "no failure"}`
             )
           )
         )

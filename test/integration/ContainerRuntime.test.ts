@@ -131,12 +131,20 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, o
       const container = yield* Scope.provide(begun(first, "exit 3"), scope)
       assert.strictEqual((yield* container.exit).isEmpty, true)
       const states = () => docker("ps", "--all", "--filter", `id=${container.id}`, "--format={{.State}}")
+      let compared = 0
       yield* Effect.scoped(
         Effect.gen(function* () {
           const other = yield* acquire(yield* specOf(yield* RunId.generate, "true"))
           yield* Scope.close(scope, Exit.void)
-          // Longer than the engine needs to notice an end.
-          for (let asked = 0; asked < 8; asked++) assert.strictEqual((yield* states()).trim(), "running")
+          // Longer than the engine needs to notice an end, and less than the runtime waits for a quiet engine.
+          const closed = performance.now()
+          for (let asked = 0; asked < 8; asked++) {
+            const state = (yield* states()).trim()
+            if (performance.now() - closed > 4000) break
+            assert.strictEqual(state, "running")
+            compared++
+          }
+          assert.isAbove(compared, 0)
           yield* other.start
         })
       )

@@ -45,37 +45,34 @@ const ready = Await.until(
 )
 
 for (const agent of agents) {
-  it.live(
-    `${agent.name} asks and answers the same, loaded before its run or not`,
-    () =>
-      Effect.gen(function* () {
-        const model = yield* ScriptedModelApi.acquire({ raw: true, script })
-        const proxy = GatewayLlmProxy.layer({
-          url: model.url,
-          key: Redacted.make("sk-test"),
-          carrier: "directory"
-        }).pipe(Layer.provide(UsageObserver.layerNone))
-        const told = Effect.gen(function* () {
-          const runId = yield* RunId.generate
-          const before = (yield* model.received).length
-          const { final } = yield* GraphHarness.told(
-            GraphHarness.request({ graphId: `sandbox:${agent.id}` }),
-            runId
-          )
-          const record = yield* (yield* RunStore).get(runId)
-          const asked = (yield* model.received).slice(before).map(({ body }) => plain(body))
-          return { final, asked, pool: record?.pool }
-        })
-        const cold = yield* Effect.provide(told, layerOf(proxy, false))
-        const [, pooled] = yield* Effect.provide(
-          Effect.all([told, Effect.andThen(ready, told)]),
-          layerOf(proxy, true)
+  it.live(`${agent.name} asks and answers the same, loaded before its run or not`, () =>
+    Effect.gen(function* () {
+      const model = yield* ScriptedModelApi.acquire({ raw: true, script })
+      const proxy = GatewayLlmProxy.layer({
+        url: model.url,
+        key: Redacted.make("sk-test"),
+        carrier: "directory"
+      }).pipe(Layer.provide(UsageObserver.layerNone))
+      const told = Effect.gen(function* () {
+        const runId = yield* RunId.generate
+        const before = (yield* model.received).length
+        const { final } = yield* GraphHarness.told(
+          GraphHarness.request({ graphId: `sandbox:${agent.id}` }),
+          runId
         )
-        assert.isTrue(cold.final.ok && pooled.final.ok, JSON.stringify([cold.final, pooled.final]))
-        assert.strictEqual(pooled.pool, "hit")
-        assert.deepStrictEqual(pooled.final.content, cold.final.content)
-        assert.deepStrictEqual(pooled.asked, cold.asked)
-      }).pipe(Effect.scoped),
-    { timeout: 300_000 }
+        const record = yield* (yield* RunStore).get(runId)
+        const asked = (yield* model.received).slice(before).map(({ body }) => plain(body))
+        return { final, asked, pool: record?.pool }
+      })
+      const cold = yield* Effect.provide(told, layerOf(proxy, false))
+      const [, pooled] = yield* Effect.provide(
+        Effect.all([told, Effect.andThen(ready, told)]),
+        layerOf(proxy, true)
+      )
+      assert.isTrue(cold.final.ok && pooled.final.ok, JSON.stringify([cold.final, pooled.final]))
+      assert.strictEqual(pooled.pool, "hit")
+      assert.deepStrictEqual(pooled.final.content, cold.final.content)
+      assert.deepStrictEqual(pooled.asked, cold.asked)
+    }).pipe(Effect.scoped)
   )
 }

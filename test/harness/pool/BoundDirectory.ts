@@ -14,6 +14,7 @@ import { spawn } from "node:child_process"
 import { createInterface } from "node:readline"
 import * as Images from "../Images.ts"
 import * as LinkedPrograms from "../LinkedPrograms.ts"
+import * as Pace from "../Pace.ts"
 
 export interface Bound {
   readonly prepared: PreparedDirectories
@@ -80,8 +81,6 @@ interface Asked {
   readonly waiting: string
 }
 
-const readySecondsMax = 120
-
 export const start = (asked: Asked): Effect.Effect<BoundProcess, unknown, Scope.Scope> =>
   Effect.gen(function* () {
     const program = LinkedPrograms.pathOf(import.meta.filename)
@@ -100,7 +99,7 @@ export const start = (asked: Asked): Effect.Effect<BoundProcess, unknown, Scope.
       lines.once("close", () => resume(Effect.die(new Error("the process has ended"))))
     })
     return {
-      containerId: yield* Effect.timeout(first, `${readySecondsMax} seconds`),
+      containerId: yield* Effect.timeout(first, Pace.hangMillis / 2),
       kill: Effect.callback((resume) => {
         child.once("exit", () => resume(Effect.void))
         child.kill("SIGKILL")
