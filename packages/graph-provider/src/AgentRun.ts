@@ -209,7 +209,8 @@ export const judge = (
 
 const flat = (text: string): string => text.slice(0, 4000).replace(/\s+/gu, " ")
 
-const inPlace = (spec: SandboxSpecInput, place: RepositoryPlace): SandboxSpecInput => {
+/** Puts a run into its clone. It has another command then, so that loaded code of its agent would be of no use. */
+const inPlace = ({ preload: _, ...spec }: SandboxSpecInput, place: RepositoryPlace): SandboxSpecInput => {
   const [program = "", ...rest] = spec.argv
   return {
     ...spec,

@@ -37,6 +37,7 @@ interface Told {
   began: number
   succeeded: boolean | undefined
   argv: ReadonlyArray<string>
+  preload: ReadonlyArray<string> | undefined
 }
 
 const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pushed) =>
@@ -78,20 +79,22 @@ const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pus
       SandboxRunner.layerMemory({
         program: (io) => {
           heard.argv = io.argv
+          heard.preload = io.spec.preload
           return program(io)
         }
       })
     )
   )
 
-/** An agent whose arguments show its working directory. */
+/** An agent whose arguments show its working directory, and whose code can be loaded in advance. */
 const late: Agent = {
   ...worker,
   id: AgentId.make("late"),
+  preload: ["load", "late"],
   argv: ({ workingDirectory }) => ["late", workingDirectory]
 }
 
-const nothing = (): Told => ({ canaries: [], began: 0, succeeded: undefined, argv: [] })
+const nothing = (): Told => ({ canaries: [], began: 0, succeeded: undefined, argv: [], preload: undefined })
 const asked = (agent = "late") =>
   request({ graphId: `sandbox:${agent}`, repository: { url: "https://example.org/x/y" } })
 const answers: Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
@@ -116,6 +119,20 @@ describe("AgentRun.live", () => {
       assert.deepStrictEqual(record?.spec.workspace, { type: "directory", path: "/var/clone" })
       assert.deepStrictEqual(record?.annotations?.["relay"], { status: "pushed" })
     }).pipe(Effect.provide(world(heard, answers)))
+  })
+
+  it.effect("asks for loaded code of its agent, but not in a clone, where it has another command", () => {
+    const heard = nothing()
+    return Effect.gen(function* () {
+      yield* told(request({ graphId: "sandbox:late" }))
+      assert.deepStrictEqual(heard.preload, ["load", "late"])
+    }).pipe(
+      Effect.provide(world(heard, answers)),
+      Effect.andThen(told(asked()).pipe(Effect.provide(world(heard, answers)))),
+      Effect.andThen(
+        Effect.sync(() => assert.deepStrictEqual([heard.argv[0], heard.preload], ["in-repo", undefined]))
+      )
+    )
   })
 
   it.effect("passes the canaries of the run to the relay", () => {
