@@ -179,7 +179,7 @@ export interface PoolFacts {
   readonly waiting: ReadonlyArray<Waiting>
 }
 
-/** Why a waiting sandbox is removed. */
+/** Why a waiting sandbox is removed: `memory` if its shape wants it, and the pool or the host lacks memory. */
 export type DropReason = "age" | "demand" | "memory"
 
 export interface Step {
@@ -189,8 +189,22 @@ export interface Step {
 }
 
 /**
+ * How much younger the last run of another shape must be, in seconds, to take the place of a sandbox that has loaded
+ * its code. Otherwise two agents in turns would push each other out, and load again for each run.
+ */
+const turnSecondsMin = 10
+
+/** A part of a shape's demand, up to a number of sandboxes, and the time that decides its rank. */
+interface Claimed {
+  readonly key: string
+  readonly count: number
+  readonly atMillis: number
+}
+
+/**
  * Divides the places and the memory of the pool among the shapes: first those to keep, then by demand, where the shape
- * that was asked for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
+ * that was asked for last comes first. A sandbox that has loaded its code goes only for a shape whose last run is some
+ * time younger. A shape that cannot be started holds no more places than it has sandboxes.
  */
 export const shares = (
   { demand, nowMillis, waiting }: PoolFacts,
@@ -199,28 +213,59 @@ export const shares = (
   let left = Math.floor(limits.sandboxesMax)
   let leftBytes = limits.memoryBytesMax
   const lastOf = (one: Demand) => one.arrivals.at(-1) ?? 0
+  const heldOf = (key: string) => waiting.filter((other) => other.key === key).length
   const ordered = [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))
-  const most = new Map(
-    ordered.map(([key, one]) => [
-      key,
-      one.pausedUntilMillis > nowMillis
-        ? waiting.filter((other) => other.key === key).length
-        : Number.POSITIVE_INFINITY
-    ])
-  )
+  const claims = ordered.flatMap(([key, one]): ReadonlyArray<Claimed> => {
+    const [count, atMillis] = [wanted(one, nowMillis, limits), lastOf(one)]
+    const held = Math.min(count, one.loads ? heldOf(key) : 0)
+    return [
+      { key, count: held, atMillis: atMillis + turnSecondsMin * 1000 },
+      { key, count, atMillis }
+    ]
+  })
   const given = new Map<string, number>()
-  for (const wantedOf of [(one: Demand) => one.kept, (one: Demand) => wanted(one, nowMillis, limits)]) {
-    for (const [key, one] of ordered) {
-      const before = given.get(key) ?? 0
-      const places = Math.min(left, Math.floor(leftBytes / bytesOf(one)))
-      const more = Math.min(places, Math.max(0, Math.min(wantedOf(one), most.get(key)!) - before))
-      given.set(key, before + more)
-      left -= more
-      leftBytes -= more * bytesOf(one)
-    }
+  const give = ({ count, key }: Pick<Claimed, "count" | "key">) => {
+    const one = demand.get(key)!
+    const before = given.get(key) ?? 0
+    const most = one.pausedUntilMillis > nowMillis ? heldOf(key) : Number.POSITIVE_INFINITY
+    const places = Math.min(left, Math.floor(leftBytes / bytesOf(one)))
+    const more = Math.min(places, Math.max(0, Math.min(count, most) - before))
+    given.set(key, before + more)
+    left -= more
+    leftBytes -= more * bytesOf(one)
   }
+  for (const [key, { kept }] of ordered) give({ key, count: kept })
+  for (const claim of claims.toSorted((a, b) => b.atMillis - a.atMillis)) give(claim)
   return given
 }
+
+/** The limit because of which fewer sandboxes of a shape wait than its demand asks for. */
+export type LimitedBy = "sandboxesMax" | "memoryBytesMax" | "memoryAvailableBytesMin"
+
+/** Returns the limit that keeps sandboxes of a shape from waiting; `undefined` if none does. */
+export const limitedBy = (facts: PoolFacts, limits: PoolLimits): ReadonlyMap<string, LimitedBy> => {
+  const given = shares(facts, limits)
+  const roomy = shares(facts, { ...limits, memoryBytesMax: Number.MAX_SAFE_INTEGER })
+  return new Map(
+    [...facts.demand].flatMap(([key, one]): ReadonlyArray<[string, LimitedBy]> => {
+      const share = given.get(key)!
+      if (share < roomy.get(key)!) return [[key, "memoryBytesMax"]]
+      const isPaused = one.pausedUntilMillis > facts.nowMillis
+      if (share < wanted(one, facts.nowMillis, limits)) return isPaused ? [] : [[key, "sandboxesMax"]]
+      const waits = facts.waiting.filter((other) => other.key === key).length
+      return waits < share && spareBytesOf(facts, limits) < startBytesOf(one)
+        ? [[key, "memoryAvailableBytesMin"]]
+        : []
+    })
+  )
+}
+
+/** Available memory of the host beyond the bound. */
+const spareBytesOf = ({ memoryAvailableBytes }: PoolFacts, { memoryAvailableBytesMin }: PoolLimits) =>
+  (memoryAvailableBytes ?? Infinity) - memoryAvailableBytesMin
+
+/** Returns how much of that must be there to start a sandbox. */
+const startBytesOf = (one: Demand) => startBytesMore + bytesOf(one) - sandboxBytes
 
 /** Returns what a pool does next. If memory is low, one sandbox after the other is removed, the oldest first. */
 export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
@@ -233,19 +278,21 @@ export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
   for (const one of facts.waiting.toSorted((a, b) => b.sinceMillis - a.sinceMillis)) {
     const count = kept.get(one.key) ?? 0
     if (isOld(one)) drop.push({ id: one.id, reason: "age" })
-    else if (count >= (given.get(one.key) ?? 0)) drop.push({ id: one.id, reason: "demand" })
+    else if (count >= (given.get(one.key) ?? 0))
+      drop.push({
+        id: one.id,
+        reason: limitedBy(facts, limits).get(one.key) === "memoryBytesMax" ? "memory" : "demand"
+      })
     else {
       kept.set(one.key, count + 1)
       left.push(one)
     }
   }
-  const spareBytes = (facts.memoryAvailableBytes ?? Infinity) - limits.memoryAvailableBytesMin
+  const spareBytes = spareBytesOf(facts, limits)
   const oldest = left.at(-1)
   if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
   const start = [...given].find(
-    ([key, share]) =>
-      (kept.get(key) ?? 0) < share &&
-      spareBytes >= startBytesMore + bytesOf(facts.demand.get(key)!) - sandboxBytes
+    ([key, share]) => (kept.get(key) ?? 0) < share && spareBytes >= startBytesOf(facts.demand.get(key)!)
   )?.[0]
   return { drop, start }
 }

@@ -186,6 +186,32 @@ describe("PoolPolicy", () => {
     assert.strictEqual(PoolPolicy.served(started).failures, 0)
   })
 
+  it("lets a loaded sandbox wait while another shape was asked for only a moment later, and says what it lacks", () => {
+    const loads = { loads: true, measured: [used(2 ** 29)] }
+    const limits = { ...defaults, memoryBytesMax: 2 ** 29 }
+    const factsAt = (secondsAgo: number) =>
+      factsOf({ one: demandOf([secondsAgo], loads), two: demandOf([1], loads) }, [waits("a", "one", 9)])
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(10), limits), { drop: [], start: undefined })
+    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(10), limits), new Map([["two", "memoryBytesMax"]]))
+    const later = PoolPolicy.next(factsAt(11), limits)
+    assert.deepStrictEqual(later, { drop: [{ id: "a", reason: "memory" }], start: "two" })
+    const roomy = { ...limits, memoryBytesMax: 2 ** 30 }
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(11), roomy), { drop: [], start: "two" })
+    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(11), roomy), new Map())
+  })
+
+  it("says which limit keeps sandboxes from waiting", () => {
+    const one = demandOf([1, 1, 1])
+    const limitOf = (limits: Partial<PoolPolicy.PoolLimits>, demand = one, available?: number) =>
+      PoolPolicy.limitedBy(factsOf({ one: demand }, [], available), { ...defaults, ...limits }).get("one")
+    assert.isUndefined(limitOf({}))
+    assert.strictEqual(limitOf({ sandboxesMax: 2 }), "sandboxesMax")
+    assert.strictEqual(limitOf({ memoryBytesMax: 2 * sandboxBytes }), "memoryBytesMax")
+    assert.strictEqual(limitOf({ sandboxesMax: 1, memoryBytesMax: sandboxBytes }), "sandboxesMax")
+    assert.strictEqual(limitOf({}, one, defaults.memoryAvailableBytesMin), "memoryAvailableBytesMin")
+    assert.isUndefined(limitOf({}, PoolPolicy.failed(one, now)), "it is paused, for another reason")
+  })
+
   it.prop(
     "finds the same peak as a count of every window",
     [Schema.Array(between(0, 60)), between(0, 20)],
@@ -217,7 +243,8 @@ describe("PoolPolicy", () => {
     isLow: Schema.Boolean
   })
 
-  it.prop("settles within its limits from any state, and then does nothing more", [Pool], ([pool]) => {
+  /** Steps until nothing is left to do. */
+  const settledOf = (pool: typeof Pool.Type) => {
     const limits = {
       ...defaults,
       sandboxesMax: pool.sandboxesMax,
@@ -239,10 +266,40 @@ describe("PoolPolicy", () => {
       assert.isAtMost(waiting.length, pool.sandboxesMax)
       const bytes = waiting.reduce((sum, { key }) => sum + PoolPolicy.bytesOf(demand[key]!), 0)
       assert.isAtMost(bytes, limits.memoryBytesMax)
-      if (drop.length === 0 && start === undefined) break
+      if (drop.length === 0 && start === undefined) return { available, demand, limits, waiting }
     }
+  }
+
+  it.prop("settles within its limits from any state, and then does nothing more", [Pool], ([pool]) => {
+    const { available, demand, limits, waiting } = settledOf(pool)
     if (pool.isLow) return assert.deepStrictEqual(waiting, [])
     for (const [key, share] of PoolPolicy.shares(factsOf(demand, waiting, available), limits))
       assert.strictEqual(waiting.filter((one) => one.key === key).length, share)
   })
+
+  it.prop(
+    "keeps a loaded sandbox when another shape is asked for within ten seconds after its own run",
+    [Pool, Schema.Array(between(0, 20)).check(Schema.isMinLength(5)), between(0, 4), between(1, 20)],
+    ([pool, secondsAgo, key, seconds]) => {
+      // Those to keep come first in any case.
+      const loading = pool.demand.map((one, index) => ({
+        ...one,
+        kept: 0,
+        loads: true,
+        secondsAgo: [secondsAgo[index]!]
+      }))
+      const { demand, limits, waiting } = settledOf({ ...pool, demand: loading, isLow: false })
+      const asked = demand[key]
+      if (asked === undefined) return
+      const nowMillis = now + seconds * 1000
+      const after = { ...demand, [key]: PoolPolicy.arrived(asked, nowMillis, limits) }
+      const { drop } = PoolPolicy.next({ ...factsOf(after, waiting), nowMillis }, limits)
+      for (const { id, reason } of drop) {
+        const other = waiting.find((one) => one.id === id)!.key
+        const last = demand[other]!.arrivals.at(-1) ?? 0
+        if (reason === "memory") assert.isAtLeast(nowMillis - last, 10_000)
+      }
+    },
+    { arbitrary: { runs: 500 } }
+  )
 })
