@@ -1,5 +1,6 @@
 /** Report of a pool of waiting sandboxes, and what is wrong with it. Pure. */
 import type { NetworkReport } from "./ContainerRuntime.ts"
+import type { LimitedBy } from "./PoolPolicy.ts"
 import { type ColdReason, reasonOf } from "./PoolUse.ts"
 
 /** Counts of a pool so far, and its waiting sandboxes. */
@@ -12,6 +13,17 @@ export interface PoolReport {
     readonly ageSeconds: number
     /** Memory that it used when it had loaded the code of an agent. Absent: it loads none. */
     readonly memoryBytes?: number | undefined
+  }>
+  /** What runs asked for lately or the pool keeps, last asked for first. */
+  readonly shapes: ReadonlyArray<{
+    readonly image: string
+    readonly waiting: number
+    /** How many would wait without limits. */
+    readonly wanted: number
+    /** Memory that one is counted as. */
+    readonly memoryBytes: number
+    /** The limit because of which fewer wait. Absent: none. */
+    readonly limitedBy?: LimitedBy | undefined
   }>
   /** Waiting sandboxes that were started. */
   readonly started: number
@@ -43,7 +55,7 @@ export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
 
 /** Returns what is wrong with a pool, and what to do; `undefined` if nothing is. */
 export const problemOf = (report: PoolReport): string | undefined => {
-  const { cold, failure, hits, misses, waiting } = report
+  const { cold, failure, hits, misses, shapes, waiting } = report
   if (failure !== undefined && waiting.length === 0)
     return `waiting sandboxes cannot be started, so every run starts cold: ${failure}`
   const reasons = Object.entries(cold) as ReadonlyArray<[ColdReason, number]>
@@ -52,7 +64,20 @@ export const problemOf = (report: PoolReport): string | undefined => {
   const few = `${hits === 0 ? "none" : `only ${hits}`} of ${runs} runs`
   const [most] = reasons.toSorted(([, a], [, b]) => b - a)
   return most === undefined || most[1] <= misses
-    ? `${few} found a waiting sandbox. Raise sandboxesMax of the pool, or keep some of their image`
+    ? `${few} found a waiting sandbox. ${remedyOf(shapes)}`
     : `${few} could use a waiting sandbox, ${most[1]} of them because ${reasonOf(most[0])}. ` +
         "Turn the pool off, or change what these runs ask for"
+}
+
+const remedies: Readonly<Record<LimitedBy, string>> = {
+  memoryBytesMax: "Raise memoryBytesMax of the pool (--pool-memory)",
+  memoryAvailableBytesMin: "Free memory of the host: a sandbox waits only if enough stays available",
+  sandboxesMax: "Raise sandboxesMax of the pool (--pool), or keep some of their shape"
+}
+
+/** Returns what lets more sandboxes wait. Memory first: with too little of it, more places change nothing. */
+const remedyOf = (shapes: PoolReport["shapes"]): string => {
+  const limits = new Set(shapes.map((shape) => shape.limitedBy))
+  const found = (["memoryBytesMax", "memoryAvailableBytesMin"] as const).find((limit) => limits.has(limit))
+  return remedies[found ?? "sandboxesMax"]
 }

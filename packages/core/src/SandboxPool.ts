@@ -70,6 +70,7 @@ export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/
     whyUnbound: Effect.succeed("there is no pool"),
     report: Effect.succeed({
       waiting: [],
+      shapes: [],
       started: 0,
       hits: 0,
       misses: 0,
@@ -154,15 +155,16 @@ export const make = Effect.fnUntraced(function* (
   return {
     claim: (asked) => claim(state, asked),
     whyUnbound: limitsAllow(state) ? whyUnbound : Effect.succeed("no sandbox waits"),
-    report: Effect.map(Effect.all([Clock.currentTimeMillis, networks]), ([now, networks]) => ({
+    report: Effect.map(Effect.all([PoolState.factsOf(state), networks]), ([facts, networks]) => ({
       ...state.counts,
+      shapes: PoolState.shapesOf(state, facts),
       ...(networks === undefined ? {} : { networks }),
       cold: { ...state.cold },
       waiting: [...state.entries.values()].map((entry) => ({
         image: entry.shape.image,
         supervised: entry.shape.supervised,
         shape: entry.key,
-        ageSeconds: (now - entry.sinceMillis) / 1000,
+        ageSeconds: (facts.nowMillis - entry.sinceMillis) / 1000,
         ...(entry.container.memoryBytes === undefined ? {} : { memoryBytes: entry.container.memoryBytes })
       })),
       ...failureOf(state)

@@ -323,9 +323,18 @@ describe("SandboxPool", () => {
       yield* settled
       yield* TestClock.adjust("60 seconds")
       yield* settled
-      const { failure, started, waiting } = yield* PoolHarness.report
+      const { failure, shapes, started, waiting } = yield* PoolHarness.report
       assert.deepStrictEqual([started, waiting.length], [1, 0])
-      assert.include(failure, "more than the pool may use (memoryBytesMax: 1073741824)")
+      assert.deepInclude(shapes[0], {
+        waiting: 0,
+        wanted: 1,
+        memoryBytes: 2 ** 31,
+        limitedBy: "memoryBytesMax"
+      })
+      assert.include(
+        failure,
+        "more than the pool may use (memoryBytesMax: 1073741824). Raise it (--pool-memory)"
+      )
     }).pipe(Effect.provide(withPool({ troubles })))
   })
 
@@ -607,7 +616,8 @@ describe("SandboxPool", () => {
   )
 
   it("has a problem if no run ever gets a sandbox", () => {
-    const report = { waiting: [], started: 3, hits: 0, misses: 0, cold: {}, discarded: 0, removing: 0 }
+    const counts = { started: 3, hits: 0, misses: 0, cold: {}, discarded: 0, removing: 0 }
+    const report = { ...counts, waiting: [], shapes: [] }
     const { problemOf } = PoolReport
     assert.isUndefined(problemOf(report))
     assert.isUndefined(problemOf({ ...report, misses: 9 }))
@@ -618,5 +628,18 @@ describe("SandboxPool", () => {
       problemOf({ ...report, misses: 2, cold: { workspace: 9, files: 3 } }),
       "9 of them because its workspace is a directory"
     )
+  })
+
+  it("says which limit of the pool to raise", () => {
+    const counts = { waiting: [], started: 3, hits: 0, misses: 90, cold: {}, discarded: 0, removing: 0 }
+    const shape = { image: "memory/agent", waiting: 0, wanted: 2, memoryBytes: 2 ** 29 }
+    const problemOf = (...limits: ReadonlyArray<PoolPolicy.LimitedBy>) =>
+      PoolReport.problemOf({ ...counts, shapes: limits.map((limitedBy) => ({ ...shape, limitedBy })) })
+    assert.include(problemOf(), "Raise sandboxesMax of the pool (--pool)")
+    assert.include(
+      problemOf("sandboxesMax", "memoryBytesMax"),
+      "Raise memoryBytesMax of the pool (--pool-memory)"
+    )
+    assert.include(problemOf("memoryAvailableBytesMin"), "Free memory of the host")
   })
 })

@@ -12,6 +12,10 @@ import * as PoolReports from "../src/internal/host/PoolReports.ts"
 
 const report: PoolReport = {
   waiting: [],
+  shapes: [
+    { image: "memory/agent", waiting: 0, wanted: 2, memoryBytes: 700 * 2 ** 20, limitedBy: "memoryBytesMax" },
+    { image: "memory/other", waiting: 0, wanted: 1, memoryBytes: 2 ** 24 }
+  ],
   started: 1,
   hits: 3,
   misses: 4,
@@ -52,11 +56,16 @@ describe("HostSandboxPool", () => {
         check: `pool of process ${process.pid}`,
         status: "ok",
         detail:
-          "3 of 9 runs got a waiting sandbox; 0 wait now; " +
+          "3 of 9 runs got a waiting sandbox; 0 wait now: " +
+          "memory/agent 0 of 2 wanted (700 MiB each, limited by memoryBytesMax), " +
+          "memory/other 0 of 1 wanted (16 MiB each); " +
           "2 started cold: its workspace is a directory, which this host cannot bind into a waiting sandbox"
       })
       assert.strictEqual(bad?.status, "fail")
-      assert.include(bad?.detail, "none of 22 runs found a waiting sandbox")
+      assert.match(
+        bad?.detail ?? "",
+        /^none of 22 runs found a waiting sandbox\. Raise memoryBytesMax of the pool \(--pool-memory\)\. 0 wait now: memory\/agent/u
+      )
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(readdirSync(pools), [])
     })

@@ -43,17 +43,9 @@ const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
 /** Does one step. Returns whether there may be more to do at once. */
 const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: WaitingEntry.Makers) {
   const { entries, known, limits } = state
-  const nowMillis = yield* Clock.currentTimeMillis
-  const memoryAvailableBytes = yield* state.memoryAvailableBytes
-  const step = PoolPolicy.next(
-    {
-      nowMillis,
-      memoryAvailableBytes,
-      demand: new Map([...known].map(([key, { demand }]) => [key, demand])),
-      waiting: [...entries.values()]
-    },
-    limits
-  )
+  const facts = yield* PoolState.factsOf(state)
+  const { nowMillis } = facts
+  const step = PoolPolicy.next(facts, limits)
   for (const { id, reason } of step.drop) {
     const entry = entries.get(id)
     if (entry !== undefined) yield* PoolState.drop(state, entry, reason)
@@ -110,7 +102,7 @@ const tooLarge = (demand: PoolPolicy.Demand, { memoryBytesMax }: PoolPolicy.Pool
   const bytes = PoolPolicy.bytesOf(demand)
   return bytes <= memoryBytesMax
     ? undefined
-    : `with its loaded code, a sandbox uses ${bytes} bytes, more than the pool may use (memoryBytesMax: ${memoryBytesMax})`
+    : `with its loaded code, a sandbox uses ${bytes} bytes, more than the pool may use (memoryBytesMax: ${memoryBytesMax}). Raise it (--pool-memory)`
 }
 
 const failed = Effect.fnUntraced(function* (

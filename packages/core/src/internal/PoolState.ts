@@ -1,6 +1,7 @@
 /** State of a pool of waiting sandboxes, and the steps that take something out of it. */
-import { Effect, Fiber, type Queue, type Scope } from "effect"
-import type { PoolLimits, Demand } from "../PoolPolicy.ts"
+import { Clock, Effect, Fiber, type Queue, type Scope } from "effect"
+import * as PoolPolicy from "../PoolPolicy.ts"
+import type { PoolReport } from "../PoolReport.ts"
 import type { ColdReason } from "../PoolUse.ts"
 import type { RunStarts } from "../RunStarts.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
@@ -20,7 +21,7 @@ const removalsMax = 16
 
 /** A shape that runs asked for. */
 export interface Known extends Plan {
-  readonly demand: Demand
+  readonly demand: PoolPolicy.Demand
   /** Why its last sandbox could not be started. */
   readonly failure?: string | undefined
 }
@@ -28,7 +29,7 @@ export interface Known extends Plan {
 /** State of a pool. Changed only in steps that nothing interrupts. */
 export interface PoolState {
   readonly makers: Makers | undefined
-  readonly limits: PoolLimits
+  readonly limits: PoolPolicy.PoolLimits
   readonly memoryAvailableBytes: Effect.Effect<number | undefined>
   readonly known: Map<string, Known>
   readonly entries: Map<string, WaitingEntry>
@@ -39,6 +40,40 @@ export interface PoolState {
   readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
   sweptMillis: number
+}
+
+/** Reads what the policy decides on. */
+export const factsOf = Effect.fnUntraced(function* ({ entries, known, memoryAvailableBytes }: PoolState) {
+  return {
+    nowMillis: yield* Clock.currentTimeMillis,
+    memoryAvailableBytes: yield* memoryAvailableBytes,
+    demand: new Map([...known].map(([key, { demand }]) => [key, demand])),
+    waiting: [...entries.values()]
+  } satisfies PoolPolicy.PoolFacts
+})
+
+/** Returns the shapes of which sandboxes wait or should, the one that was asked for last first. */
+export const shapesOf = (
+  { known, limits }: Pick<PoolState, "known" | "limits">,
+  facts: PoolPolicy.PoolFacts
+): PoolReport["shapes"] => {
+  const limited = PoolPolicy.limitedBy(facts, limits)
+  return [...known.values()].toReversed().flatMap(({ demand, key, shape: { image } }) => {
+    const wanted = PoolPolicy.wanted(demand, facts.nowMillis, limits)
+    const waiting = facts.waiting.filter((one) => one.key === key).length
+    const limitedBy = limited.get(key)
+    return waiting === 0 && wanted === 0
+      ? []
+      : [
+          {
+            image,
+            waiting,
+            wanted,
+            memoryBytes: PoolPolicy.bytesOf(demand),
+            ...(limitedBy === undefined ? {} : { limitedBy })
+          }
+        ]
+  })
 }
 
 /** Removes an entry, unless a run has got it meanwhile. */

@@ -4,6 +4,7 @@
  * dead processes.
  */
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import * as PoolUse from "@cogni/sandbox-core/PoolUse"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
@@ -22,6 +23,18 @@ const Reported = Schema.Struct({
   waiting: Schema.Int,
   /** Runs that no waiting sandbox can serve, by reason. */
   cold: Schema.optionalKey(Schema.Record(Schema.String, Schema.Int)),
+  /** Sandboxes that wait or should, by image and what they can serve. */
+  shapes: Schema.optionalKey(
+    Schema.Array(
+      Schema.Struct({
+        image: Schema.String,
+        waiting: Schema.Int,
+        wanted: Schema.Int,
+        memoryBytes: Schema.Int,
+        limitedBy: Schema.optionalKey(Schema.String)
+      })
+    )
+  ),
   networks: Schema.optionalKey(
     Schema.Struct({
       ready: Schema.Int,
@@ -58,6 +71,10 @@ const reportedOf = (report: PoolReport.PoolReport): Reported => {
     runs: PoolReport.runsOf(report),
     waiting: report.waiting.length,
     cold: { ...report.cold },
+    shapes: report.shapes.map(({ limitedBy, ...shape }) => ({
+      ...shape,
+      ...(limitedBy === undefined ? {} : { limitedBy })
+    })),
     ...(networks === undefined
       ? {}
       : {
@@ -134,10 +151,41 @@ const readOne = async (path: string) => {
   return { path, reported, isOver: liveness === "dead" || (liveness === "unknown" && isOld) }
 }
 
-const findingOf = ({ cold = {}, hits, networks, owner, problem, runs, waiting }: Reported): Finding => {
+/** Most shapes that a finding names. */
+const shapesMax = 8
+
+/** Describes how many sandboxes wait, how many should, and what one takes. */
+const shapesText = (shapes: NonNullable<Reported["shapes"]>): string => {
+  const texts = shapes
+    .slice(0, shapesMax)
+    .map(
+      ({ image, limitedBy, memoryBytes, waiting, wanted }) =>
+        `${image} ${waiting} of ${wanted} wanted (${formatBytes(memoryBytes)} each` +
+        `${limitedBy === undefined ? "" : `, limited by ${limitedBy}`})`
+    )
+  const more = shapes.length - texts.length
+  return [...texts, ...(more === 0 ? [] : [`${more} more`])].join(", ")
+}
+
+const findingOf = ({
+  cold = {},
+  hits,
+  networks,
+  owner,
+  problem,
+  runs,
+  shapes = [],
+  waiting
+}: Reported): Finding => {
   const check = `pool of process ${parseOwner(owner)?.processId ?? "?"}`
+  const waits = `${waiting} ${waiting === 1 ? "waits" : "wait"} now`
+  const now = shapes.length === 0 ? waits : `${waits}: ${shapesText(shapes)}`
   if (problem !== undefined)
-    return fail(check, problem, "Read docs/guides/pool.md: it lists which runs waiting sandboxes can serve")
+    return fail(
+      check,
+      `${problem}. ${now}`,
+      "Read docs/guides/pool.md: it lists which runs waiting sandboxes can serve"
+    )
   const reasons = Object.entries(cold).map(
     ([reason, count]) => `; ${count} started cold: ${PoolUse.reasonOf(reason)}`
   )
@@ -146,8 +194,5 @@ const findingOf = ({ cold = {}, hits, networks, owner, problem, runs, waiting }:
       ? ""
       : `; ${networks.hits} of ${networks.hits + networks.misses} cold starts got a ready network` +
         (networks.failure === undefined ? "" : `; no more can be made ready: ${networks.failure}`)
-  return ok(
-    check,
-    `${hits} of ${runs} runs got a waiting sandbox; ${waiting} wait now${reasons.join("")}${joined}`
-  )
+  return ok(check, `${hits} of ${runs} runs got a waiting sandbox; ${now}${reasons.join("")}${joined}`)
 }
