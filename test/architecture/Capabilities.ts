@@ -468,10 +468,16 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: why("No process starts sandboxes before a command that runs once."),
       task: why("No process starts sandboxes before a command that runs once."),
-      serve: { flags: ["pool"], note: "for durable runs too: `worker` gives them to the server of its host" },
-      chat: { flags: ["pool"], note: "for new sessions" },
-      mcp: { flags: ["pool"], note: "for the first call, and the first one after an idle time" },
-      acp: { flags: ["pool"], note: "from the second prompt on" },
+      serve: {
+        flags: ["pool", "pool-memory"],
+        note: "for durable runs too: `worker` gives them to the server of its host"
+      },
+      chat: { flags: ["pool", "pool-memory"], note: "for new sessions" },
+      mcp: {
+        flags: ["pool", "pool-memory"],
+        note: "for the first call, and the first one after an idle time"
+      },
+      acp: { flags: ["pool", "pool-memory"], note: "from the second prompt on" },
       library: modules("core/SandboxPool", "docker/HostSandboxPool")
     }
   },

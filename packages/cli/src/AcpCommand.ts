@@ -35,6 +35,7 @@ import * as Failure from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
+import * as PoolFlags from "./PoolFlags.ts"
 import * as Progress from "./Progress.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RelayReport from "./RelayReport.ts"
@@ -46,7 +47,7 @@ import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as Version from "./Version.ts"
 
-type AcpInput = Flags.Typed<typeof Flags.acp>
+type AcpInput = Flags.Typed<typeof Flags.acp & typeof PoolFlags.acp>
 
 /** Settings that all prompts of one process share. */
 interface Terms {
@@ -66,6 +67,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
     logFormat: _,
     metricsPort,
     pool,
+    poolMemoryBytes,
     proxy,
     workspace,
     ...flags
@@ -76,6 +78,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
       "--depth has no effect without --workspace clone",
       "Add it, or leave --depth out"
     )
+  yield* PoolFlags.checked(input)
   yield* MetricsPort.opened(metricsPort)
   const settings = yield* Settings
   const registry = yield* ConfiguredAgents.registry(settings)
@@ -98,6 +101,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
   const plan = {
     wayOut,
     pool,
+    poolMemoryBytes,
     proxy,
     auditBodies,
     user: Connections.operator(settings),

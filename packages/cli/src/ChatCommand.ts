@@ -38,6 +38,7 @@ import * as HostTools from "./HostTools.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
+import * as PoolFlags from "./PoolFlags.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { inChat } from "./RemedyWords.ts"
@@ -45,7 +46,7 @@ import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import * as ToolRuleText from "./ToolRuleText.ts"
 
-type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
+type ChatInput = Flags.Typed<typeof Flags.chat & typeof PoolFlags.chat> & { readonly file: string }
 
 /** Longest time until a change of the configuration takes effect. */
 export const reloadSecondsMax = 2
@@ -56,6 +57,7 @@ const reading = `reading messages, one per line: {"channel":"â€¦","senderId":"â€
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
 export const chat = Effect.fnUntraced(function* (input: ChatInput) {
+  yield* PoolFlags.checked(input)
   yield* MetricsPort.opened(input.metricsPort)
   const settings = yield* Settings
   const output = yield* Output.Output
@@ -87,6 +89,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const runner = Composition.runner(settings, {
     wayOut,
     pool: input.pool,
+    poolMemoryBytes: input.poolMemoryBytes,
     keep: keptOf(configuration, input),
     hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,

@@ -26,6 +26,7 @@ import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
+import * as PoolFlags from "./PoolFlags.ts"
 import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
 import * as Version from "./Version.ts"
@@ -220,8 +221,11 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
   Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
 ).pipe(Command.withDescription("List agents and their capabilities"))
 
-const serveCommand = Command.make("serve", { ...Flags.serve, ...TemporalFlags.serve }, (flags) =>
-  Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
+const serveCommand = Command.make(
+  "serve",
+  { ...Flags.serve, ...PoolFlags.serve, ...TemporalFlags.serve },
+  (flags) =>
+    Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
 ).pipe(
   Command.withDescription(
     `Serve agents and their runs over HTTP, to callers with a grant
@@ -231,10 +235,16 @@ the server refuses new runs, and ends when its active runs have ended. After --d
 
 With --durable, it needs no engine: runs are submitted to Temporal, and go on when this server ends.`
   ),
-  Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
+  Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant"),
+  Command.withExamples([
+    {
+      command: "SANDBOX_ENABLED=true cogni-sandbox serve --pool 8 --pool-memory 4g",
+      description: "Let up to 8 sandboxes wait for runs, with loaded agents of 4 GiB together"
+    }
+  ])
 )
 
-const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
+const mcpCommand = Command.make("mcp", { ...Flags.mcp, ...PoolFlags.mcp }, (flags) =>
   Effect.promise(() => import("./McpCommand.ts")).pipe(Effect.flatMap(({ mcp }) => mcp(flags)))
 ).pipe(
   Command.withDescription(
@@ -247,7 +257,7 @@ another one. The command ends when its input ends.`
   Command.withShortDescription("Serve tools of a sealed sandbox to an MCP client")
 )
 
-const acpCommand = Command.make("acp", Flags.acp, (flags) =>
+const acpCommand = Command.make("acp", { ...Flags.acp, ...PoolFlags.acp }, (flags) =>
   Effect.promise(() => import("./AcpCommand.ts")).pipe(Effect.flatMap(({ acp }) => acp(flags)))
 ).pipe(
   Command.withDescription(
@@ -365,8 +375,10 @@ const connectionsCommand = Command.make("connections").pipe(
   ])
 )
 
-const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.chat }, (flags) =>
-  Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
+const chatCommand = Command.make(
+  "chat",
+  { file: Flags.configuration, ...Flags.chat, ...PoolFlags.chat },
+  (flags) => Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
 ).pipe(
   Command.withDescription(
     'Answer messages with agents, each session in its own sandbox\n\nA message is a line of JSON on standard input, {"channel":"irc","senderId":"ana","text":"hello","messageId":"1"},\nand its reply is a line of JSON on standard output. The command ends when the input has ended and every message has its reply.'

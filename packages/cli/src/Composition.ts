@@ -39,7 +39,7 @@ import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema, type Scope } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import * as Connections from "./Connections.ts"
-import { type Refusal, refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as HostTools from "./HostTools.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
@@ -82,6 +82,8 @@ export interface Plan {
   readonly shareEvents?: boolean | undefined
   /** Maximum number of sandboxes that wait for runs. Absent: every run starts cold. */
   readonly pool?: number | undefined
+  /** Memory of all of them together. Absent: the default of a pool. */
+  readonly poolMemoryBytes?: number | undefined
   /** The sandbox for which the pool starts all of them. Absent: it learns from the runs. */
   readonly keep?: Omit<SandboxPool.Kept, "count"> | undefined
 }
@@ -232,17 +234,23 @@ export const keptOf = ({
 /** Sandboxes that wait for runs. */
 const pool = (
   { stateDirectory }: Pick<Settings["Service"], "stateDirectory">,
-  { keep, pool: sandboxesMax = 0 }: Plan
-): Layer.Layer<never, never, ContainerRuntime | Workspace> =>
+  { keep, pool: sandboxesMax = 0, poolMemoryBytes: memoryBytesMax }: Plan
+): Layer.Layer<never, Refusal, ContainerRuntime | Workspace> =>
   sandboxesMax === 0
     ? Layer.empty
-    : // The sandboxes to keep are valid, because the command has checked the spec of its runs.
-      Layer.orDie(
-        HostSandboxPool.layer({
-          limits: { sandboxesMax },
-          keep: keep === undefined ? [] : [{ ...keep, count: sandboxesMax }],
-          reports: StateDirectory.paths(stateDirectory).pools
-        })
+    : HostSandboxPool.layer({
+        limits: { sandboxesMax, ...(memoryBytesMax === undefined ? {} : { memoryBytesMax }) },
+        keep: keep === undefined ? [] : [{ ...keep, count: sandboxesMax }],
+        reports: StateDirectory.paths(stateDirectory).pools
+      }).pipe(
+        // The spec of the sandboxes to keep is valid, because the command has checked it.
+        mapLayerError(({ problems }) =>
+          refusal(
+            "usage",
+            problems.join("; "),
+            "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
+          )
+        )
       )
 
 /** Path of the relay's clone that a run works in. */

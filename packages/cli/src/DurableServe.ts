@@ -40,6 +40,7 @@ const flagsOfHosts = {
   offeredModels: "--offer-model",
   outputTokensMax: "--max-output-tokens",
   pool: "--pool",
+  poolMemoryBytes: "--pool-memory",
   proxy: "--proxy",
   reconcileSeconds: "--reconcile-every",
   shareEvents: "--share-events"

@@ -82,7 +82,9 @@ const quantity = <A>(
   parse: (text: string) => Result.Result<A, string>
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
 
-const size = (name: string, description: string) => quantity(name, "SIZE", description, Quantity.parseBytes)
+/** Flag for a size, in bytes. */
+export const size = (name: string, description: string) =>
+  quantity(name, "SIZE", description, Quantity.parseBytes)
 
 const memoryOr = (fallback: string) =>
   size("memory", `Memory allowed, such as 512m or 1g (default ${fallback})`)
@@ -359,13 +361,11 @@ export const task = {
   quiet
 }
 
-const pool = (kind: string) =>
-  count("pool", `Sandboxes that are started in advance and wait for ${kind}, at most (default 0)`)
-const lasting = (kind: string) => ({ logFormat, metricsPort, pool: pool(kind) })
+const lasting = { logFormat, metricsPort }
 
 /** Flags of `chat`. */
 export const chat = {
-  ...lasting("sessions"),
+  ...lasting,
   model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
@@ -414,7 +414,7 @@ export const doctorWorkspace = orUndefined(
 
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
-  ...lasting("the client's calls"),
+  ...lasting,
   workspace: run.workspace,
   image: optional(
     "image",
@@ -451,7 +451,7 @@ export const mcp = {
 
 /** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
 export const acp = {
-  ...lasting("prompts"),
+  ...lasting,
   agent: run.agent,
   personality: run.personality,
   workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(
@@ -573,7 +573,6 @@ export const serve = {
   ),
   bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
   runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
-  pool: pool("runs"),
   runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
   runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
   unknownRequestsPerMinuteMax: count(

@@ -24,11 +24,12 @@ import { type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
+import * as PoolFlags from "./PoolFlags.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
-export type McpInput = Flags.Typed<typeof Flags.mcp>
+export type McpInput = Flags.Typed<typeof Flags.mcp & typeof PoolFlags.mcp>
 
 /** Options of the server. */
 export interface McpPlan {
@@ -49,10 +50,16 @@ const idleSecondsDefault = 15 * 60
 
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
-  const { logFormat: _, metricsPort, pool, ...asked } = input
+  const { logFormat: _, metricsPort, pool, poolMemoryBytes, ...asked } = input
+  yield* PoolFlags.checked(input)
   const served = yield* Effect.fromResult(plan(asked, settings))
   yield* valid(served.spec)
-  const how = { wayOut: { _tag: "None" }, pool, keep: Composition.keptOf(served.spec) } as const
+  const how = {
+    wayOut: { _tag: "None" },
+    pool,
+    poolMemoryBytes,
+    keep: Composition.keptOf(served.spec)
+  } as const
   yield* Effect.gen(function* () {
     yield* MetricsPort.opened(metricsPort)
     const tidy = yield* Reaping.inBackground
@@ -63,7 +70,7 @@ export const mcp = Effect.fnUntraced(function* (input: McpInput) {
 
 /** Derives the options of the server from the flags. Its sandboxes have no access to a model. */
 export const plan = (
-  input: Omit<McpInput, "logFormat" | "metricsPort" | "pool">,
+  input: Omit<McpInput, "logFormat" | "metricsPort" | keyof typeof PoolFlags.mcp>,
   { runtimeImage }: Pick<Settings["Service"], "runtimeImage">
 ): Result.Result<McpPlan, Refusal> => {
   const { allow, deny, idleSeconds, profile, workspace, ...flags } = input

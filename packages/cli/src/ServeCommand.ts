@@ -15,6 +15,7 @@ import type * as DurableServe from "./DurableServe.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
+import * as PoolFlags from "./PoolFlags.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import * as TemporalFlags from "./TemporalFlags.ts"
@@ -54,6 +55,7 @@ const withoutDurable = (input: DurableServe.DurableServeInput): Result.Result<vo
 
 export const serve = Effect.fnUntraced(function* (input: DurableServe.DurableServeInput) {
   yield* Effect.fromResult(withoutDurable(input))
+  if (!input.durable) yield* PoolFlags.checked(input)
   const settings = yield* Settings
   const output = yield* Output.Output
   for (const [flag, host] of [

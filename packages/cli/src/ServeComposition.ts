@@ -40,6 +40,7 @@ import * as Composition from "./Composition.ts"
 import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import type * as PoolFlags from "./PoolFlags.ts"
 import * as HostFacts from "./HostFacts.ts"
 import * as HostThreads from "./HostThreads.ts"
 import * as IdentityProof from "./IdentityProof.ts"
@@ -50,7 +51,7 @@ import * as Reconciling from "./Reconciling.ts"
 import { Settings } from "./Settings.ts"
 
 /** Flags of `serve`. */
-export type ServeInput = Flags.Typed<typeof Flags.serve>
+export type ServeInput = Flags.Typed<typeof Flags.serve & typeof PoolFlags.serve>
 
 /** Returns the limits that flags set. */
 export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> =>
@@ -123,6 +124,7 @@ export const server = (
           Composition.isClone(settings)(path) || HostThreads.isThread(settings)(path),
         approvalWaitSecondsMax: options.approvalWaitSecondsMax,
         pool: options.pool,
+        poolMemoryBytes: options.poolMemoryBytes,
         shareEvents: options.shareEvents
       })
       const graphs = {

@@ -101,6 +101,7 @@ describe("serve --durable", () => {
         ["--demo"],
         ["--share-events"],
         ["--pool", "2"],
+        ["--pool-memory", "2g"],
         ["--proxy", "nginx"],
         ["--canaries", "stop"],
         ["--offer-model", "gpt"],

@@ -26,7 +26,7 @@ import {
 } from "effect"
 import { TestClock } from "effect/testing"
 
-const input: Omit<McpCommand.McpInput, "logFormat" | "metricsPort" | "pool"> = {
+const input: Omit<McpCommand.McpInput, "logFormat" | "metricsPort" | "pool" | "poolMemoryBytes"> = {
   profile: "coding",
   allow: [],
   deny: [],

@@ -1,0 +1,69 @@
+/** The flags of a pool, before anything is started: their help, and what does not go with them. */
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { TestConsole } from "effect/testing"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
+import * as PoolFlags from "../src/PoolFlags.ts"
+
+const cli = (...argv: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const memory = Output.makeMemory()
+    const before = (yield* TestConsole.logLines).length
+    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
+      Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
+    )
+    const logged = (yield* TestConsole.logLines).slice(before).join("\n")
+    return { code, help: logged, stderr: memory.said.stderr }
+  })
+
+const commands = ["serve --port 0", "chat cogni.yaml", "mcp", "acp"]
+
+describe("--pool-memory", () => {
+  it.effect.each(commands)("%s refuses it without --pool, and a size that is none", (line) =>
+    Effect.gen(function* () {
+      const command = line.split(" ")
+      for (const more of [[], ["--pool", "0"]]) {
+        const alone = yield* cli(...command, "--pool-memory", "2g", ...more)
+        assert.strictEqual(alone.code, 64, alone.stderr)
+        assert.include(alone.stderr, "--pool-memory has no effect without --pool")
+      }
+      const wrong = yield* cli(...command, "--pool", "1", "--pool-memory", "2")
+      assert.strictEqual(wrong.code, 64, wrong.stderr)
+      assert.include(wrong.stderr + wrong.help, "such as 512m or 1g")
+    })
+  )
+
+  it.effect.each(["serve", "chat", "mcp", "acp"])("%s names what a waiting sandbox takes", (command) =>
+    Effect.gen(function* () {
+      const { help } = yield* cli(command, "--help")
+      assert.match(help, /--pool COUNT .*each takes 16m.*\(default 0: none\).*root/u)
+      assert.match(help, /--pool-memory SIZE .*\(default 1g, or 16m for each of --pool if that is more\)/u)
+      const learns = command === "serve" || command === "acp"
+      assert.strictEqual(help.includes("OpenClaw as 0.7g"), learns)
+      assert.match(
+        help,
+        learns ? /--pool COUNT .*at most/u : /--pool COUNT .*exactly this many from the start on/u
+      )
+    })
+  )
+})
+
+describe("--pool", () => {
+  it.effect("with canaries warns once that no run uses it", () =>
+    Effect.gen(function* () {
+      const memory = Output.makeMemory()
+      const checked = (input: Parameters<typeof PoolFlags.checked>[0]) =>
+        Effect.provide(PoolFlags.checked(input), memory.layer)
+      yield* checked({ canaries: "off", pool: 2 })
+      yield* checked({ canaries: "stop" })
+      assert.strictEqual(memory.said.stderr, "")
+      yield* checked({ canaries: "warn", pool: 2, poolMemoryBytes: 2 ** 30 })
+      assert.match(
+        memory.said.stderr,
+        /^· warning: no run uses a sandbox of --pool with --canaries[^\n]*\n$/u
+      )
+    })
+  )
+})
