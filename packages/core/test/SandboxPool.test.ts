@@ -289,7 +289,7 @@ describe("SandboxPool", () => {
     "measures loaded code again after a while, so that one large load keeps no runs cold for long",
     () =>
       Effect.gen(function* () {
-        const asked = { ...spec, preload: ["load", "agent"], limits: { memoryBytesMax: 2 ** 26 } }
+        const asked = { ...spec, preload: ["load", "agent"] as const, limits: { memoryBytesMax: 2 ** 26 } }
         yield* run({ ...asked, limits: { memoryBytesMax: 2 ** 30 } })
         yield* settled
         const early = yield* run(asked)
