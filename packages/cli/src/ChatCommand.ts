@@ -90,7 +90,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     wayOut,
     pool: input.pool,
     poolMemoryBytes: input.poolMemoryBytes,
-    keep: keptOf(configuration, input),
+    keep: opened(configuration, input),
     hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     proxy: input.proxy,
@@ -141,9 +141,11 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
-/** The sandbox that waits for a session, as `DockerSandbox` opens it. Another configuration is learned. */
-const keptOf = (configuration: Configuration, { canaries }: ChatInput) =>
-  Composition.keptOf({ ...Sessions.settingsOf(configuration, { canaries }), memory: true })
+/** What `DockerSandbox` opens for a session. Sandboxes of another configuration are learned. */
+const opened = (configuration: Configuration, { canaries }: ChatInput) => ({
+  ...Sessions.settingsOf(configuration, { canaries }),
+  memory: true
+})
 
 /** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
 const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusal> =>

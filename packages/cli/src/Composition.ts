@@ -2,7 +2,9 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import type { LlmProxyCapabilities } from "@cogni/sandbox-core/LlmObservation"
+import { layerNoop, LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import * as PoolUse from "@cogni/sandbox-core/PoolUse"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
@@ -15,6 +17,8 @@ import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
+import * as SandboxShape from "@cogni/sandbox-core/SandboxShape"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -84,8 +88,8 @@ export interface Plan {
   readonly pool?: number | undefined
   /** Memory of all of them together. Absent: the default of a pool. */
   readonly poolMemoryBytes?: number | undefined
-  /** The sandbox for which the pool starts all of them. Absent: it learns from the runs. */
-  readonly keep?: Omit<SandboxPool.Kept, "count"> | undefined
+  /** The open sandboxes for which the pool starts all of them. Absent: it learns from the runs. */
+  readonly keep?: SandboxSpec.OpenSpecInput | undefined
 }
 
 /** Services of a runner. */
@@ -212,38 +216,52 @@ export const runner = (
     Layer.provideMerge(reaper(settings))
   )
 
-/** The sandbox that waits for an open sandbox of a spec; `undefined` if none can serve it. */
-export const keptOf = ({
-  canaries = "off",
-  image,
-  limits,
-  memory,
-  network,
-  workspace
-}: SandboxSpec.OpenSpecInput): Plan["keep"] =>
-  canaries !== "off" || network?.mode === "internal"
-    ? undefined
-    : {
+/**
+ * The sandbox that waits for open sandboxes of a spec; `undefined` if each of them starts cold, whatever the pool has.
+ *
+ * A directory counts as one that can be bound: the pool asks the engine, and says if it cannot.
+ */
+export const keptOf = (
+  spec: SandboxSpec.OpenSpecInput,
+  proxy: LlmProxyCapabilities
+): Effect.Effect<Omit<SandboxPool.Kept, "count"> | undefined> =>
+  // The command has checked the spec.
+  Effect.flatMap(Effect.orDie(SpecDecoder.decodeOpen(spec)), (decoded) => {
+    const { image, limits, memory, workspace } = spec
+    const reason = SandboxShape.coldReason({ spec: decoded, supervised: true, proxy, directory: {} })
+    if (reason === undefined)
+      return Effect.succeed({
         image,
         ...(limits === undefined ? {} : { limits }),
         ...(memory === undefined ? {} : { memory }),
         supervised: true,
         directory: workspace?.type === "directory" ? workspace.path : undefined
-      }
+      })
+    // `PoolFlags` warns of canaries.
+    const warned = decoded.canaries === "off" ? PoolUse.reasonOf(reason) : undefined
+    return Effect.as(
+      warned === undefined ? Effect.void : Effect.logWarning(`no sandbox of --pool waits, because ${warned}`),
+      undefined
+    )
+  })
 
 /** Sandboxes that wait for runs. */
 const pool = (
   { stateDirectory }: Pick<Settings["Service"], "stateDirectory">,
   { keep, pool: sandboxesMax = 0, poolMemoryBytes: memoryBytesMax }: Plan
-): Layer.Layer<never, Refusal, ContainerRuntime | Workspace> =>
+): Layer.Layer<never, Refusal, ContainerRuntime | LlmProxy | Workspace> =>
   sandboxesMax === 0
     ? Layer.empty
-    : HostSandboxPool.layer({
-        limits: { sandboxesMax, ...(memoryBytesMax === undefined ? {} : { memoryBytesMax }) },
-        keep: keep === undefined ? [] : [{ ...keep, count: sandboxesMax }],
-        reports: StateDirectory.paths(stateDirectory).pools
-      }).pipe(
-        // The spec of the sandboxes to keep is valid, because the command has checked it.
+    : Layer.unwrap(
+        Effect.gen(function* () {
+          const kept = keep === undefined ? undefined : yield* keptOf(keep, (yield* LlmProxy).capabilities)
+          return HostSandboxPool.layer({
+            limits: { sandboxesMax, ...(memoryBytesMax === undefined ? {} : { memoryBytesMax }) },
+            keep: kept === undefined ? [] : [{ ...kept, count: sandboxesMax }],
+            reports: StateDirectory.paths(stateDirectory).pools
+          })
+        })
+      ).pipe(
         mapLayerError(({ problems }) =>
           refusal(
             "usage",

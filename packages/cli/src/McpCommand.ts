@@ -58,7 +58,7 @@ export const mcp = Effect.fnUntraced(function* (input: McpInput) {
     wayOut: { _tag: "None" },
     pool,
     poolMemoryBytes,
-    keep: Composition.keptOf(served.spec)
+    keep: served.spec
   } as const
   yield* Effect.gen(function* () {
     yield* MetricsPort.opened(metricsPort)

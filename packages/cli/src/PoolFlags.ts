@@ -31,7 +31,7 @@ export const serve = {
 export const acp = {
   pool: pool(
     "Sandboxes that wait for the next prompt, at most, after the first one; 1 is enough for one session; each takes " +
-      "16m, or what its loaded agent takes (default 0: none). Without --workspace fresh, only if root starts this"
+      "16m, or what its loaded agent takes (default 0: none). For another user than root, all prompts start cold"
   ),
   poolMemoryBytes: loaded
 }

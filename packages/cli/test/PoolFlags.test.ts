@@ -3,7 +3,9 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestConsole } from "effect/testing"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Cli from "../src/Cli.ts"
+import * as Composition from "../src/Composition.ts"
 import * as Output from "../src/Output.ts"
 import * as PoolFlags from "../src/PoolFlags.ts"
 
@@ -50,7 +52,29 @@ describe("--pool-memory", () => {
   )
 })
 
+const proxy = { name: "gateway", inspectsBodies: true, servesHost: true, tools: [], listensInMount: true }
+
 describe("--pool", () => {
+  it.effect.each([
+    [{}, true],
+    [{ memory: true, workspace: { type: "directory", path: "/srv" } }, true],
+    [{ canaries: "warn" }, false],
+    [{ network: { mode: "internal", networkName: "tools" } }, false],
+    [{ packages: ["cargo:serde"] }, false],
+    [{ packages: ["npm:left-pad"] }, true]
+  ] as ReadonlyArray<[Partial<SandboxSpec.OpenSpecInput>, boolean]>)(
+    "keeps sandboxes only for those that can use one (%o)",
+    ([more, isKept]) =>
+      Effect.gen(function* () {
+        const kept = yield* Composition.keptOf({ image: "memory/agent", ...more }, proxy)
+        assert.strictEqual(kept !== undefined, isKept)
+        if (more.workspace?.type === "directory") assert.strictEqual(kept?.directory, more.workspace.path)
+        if (more.packages === undefined) return
+        const elsewhere = { ...proxy, listensInMount: false }
+        assert.isUndefined(yield* Composition.keptOf({ image: "memory/agent", ...more }, elsewhere))
+      })
+  )
+
   it.effect("with canaries warns once that no run uses it", () =>
     Effect.gen(function* () {
       const memory = Output.makeMemory()
