@@ -24,6 +24,7 @@ import {
   type AgentReader,
   excerpt
 } from "./agents/AgentOutput.ts"
+import * as AgentSkills from "./agents/AgentSkills.ts"
 import * as AgentJournal from "./internal/AgentJournal.ts"
 import * as AgentLimits from "./internal/AgentLimits.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
@@ -136,12 +137,14 @@ export const specOf = (
     personality,
     session
   }
+  const argv = agent.argv(task)
+  // Each changes the command, and a session often the variables too, so that loaded code would be of no use.
+  const isOther = hasRepository || session !== undefined || AgentSkills.arePlacedBy(argv)
   return {
     ...terms,
     llm: { ...terms.llm, identity: { ...terms.llm.identity, agentId: agent.id } },
-    argv: agent.argv(task),
-    // A session changes the command, and often the variables, which the loaded code has kept.
-    ...(agent.preload === undefined || session !== undefined ? {} : { preload: agent.preload }),
+    argv,
+    ...(agent.preload === undefined || isOther ? {} : { preload: agent.preload }),
     env: { ...agent.env(task), ...terms.env },
     inputs: agent.inputs(task),
     limits: { ...agent.limits, ...terms.limits }
@@ -209,8 +212,7 @@ export const judge = (
 
 const flat = (text: string): string => text.slice(0, 4000).replace(/\s+/gu, " ")
 
-/** Puts a run into its clone. It has another command then, so that loaded code of its agent would be of no use. */
-const inPlace = ({ preload: _, ...spec }: SandboxSpecInput, place: RepositoryPlace): SandboxSpecInput => {
+const inPlace = (spec: SandboxSpecInput, place: RepositoryPlace): SandboxSpecInput => {
   const [program = "", ...rest] = spec.argv
   return {
     ...spec,

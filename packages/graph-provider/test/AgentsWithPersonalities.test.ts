@@ -2,7 +2,9 @@
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import * as AgentsWithPersonalities from "@cogni/sandbox-graph-provider/agents/AgentsWithPersonalities"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
@@ -44,6 +46,25 @@ const lead = AgentsWithPersonalities.claudeCode(
 const after = (argv: ReadonlyArray<string>, flag: string) => argv[argv.indexOf(flag) + 1]
 
 describe("Claude Code with personalities", () => {
+  it("asks for its loaded code only if its command is the one that it was loaded for", () => {
+    const terms = {
+      runId: RunId.make("run-of-personality"),
+      image: "memory/agent",
+      llm: { model: "m", identity: { billingAccountId: "acct", attempt: 0 } }
+    } as const
+    const preloadOf = (more: Partial<AgentRun.AgentRequest>) =>
+      AgentRun.specOf(lead, { messages: task.messages, hasRepository: false, ...more }, terms).preload
+    assert.isDefined(claudeCode.preload)
+    assert.deepStrictEqual(preloadOf({}), claudeCode.preload)
+    assert.deepStrictEqual(preloadOf({ personality: "plain" }), claudeCode.preload)
+    assert.isUndefined(preloadOf({ personality: "lead" }), "skills")
+    assert.isUndefined(preloadOf({ hasRepository: true }), "a clone")
+    assert.isUndefined(
+      preloadOf({ session: { id: "s1", directory: "/workspace/.session", isNew: true } }),
+      "a thread"
+    )
+  })
+
   it("gets its subagents in a file of the host, and its settings as options", () => {
     const argv = lead.argv({ ...task, personality: "lead" })
     assert.strictEqual(after(argv, "--effort"), "high")

@@ -20,6 +20,11 @@ const script =
   'while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
   'cp "/cogni/skill-$1.md" "$to/$1/SKILL.md" || exit 125; shift; count=$((count - 1)); done; exec "$@"'
 
+const placing = ["/bin/sh", "-c", script] as const
+
+/** Whether a command line places skills before it becomes the agent. */
+export const arePlacedBy = (argv: Argv): boolean => placing.every((word, index) => argv[index] === word)
+
 /** Returns the input files of skills. */
 export const inputs = (
   names: ReadonlyArray<string>,
@@ -35,4 +40,4 @@ export const before = (
 ): Argv =>
   names.length === 0 && !isKept
     ? argv
-    : ["/bin/sh", "-c", script, "skills", directory, String(names.length), ...names, ...argv]
+    : [...placing, "skills", directory, String(names.length), ...names, ...argv]
