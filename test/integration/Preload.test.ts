@@ -49,6 +49,9 @@ const evaluates = loading(
   "const run = receiveRun(); await new (Object.getPrototypeOf(async () => {}).constructor)('run', 'see', 'before', 'fs', run.argv[1])(run, see, before, fs)"
 )
 
+/** Waits until the process that told the run has ended. Meanwhile, its memory can be opened, and has no content. */
+const untilAdopted = "while (process.ppid !== 1) await new Promise((resolve) => setTimeout(resolve, 5))"
+
 /** Starts its run as if it had loaded nothing. */
 const plain = loading("", "becomeProgram(receiveRun())")
 
@@ -132,7 +135,7 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
           const result = yield* pooled(
             evaluates,
             evaluated(
-              `console.log(JSON.stringify({ before, now: see() })); for (const path of ["/tmp", "/workspace", "/dev/shm"]) fs.writeFileSync(path + "/left-by-${name}", "")`,
+              `${untilAdopted}; console.log(JSON.stringify({ before, now: see() })); for (const path of ["/tmp", "/workspace", "/dev/shm"]) fs.writeFileSync(path + "/left-by-${name}", "")`,
               {
                 runId: RunId.RunId.make(`run-of-${name}-${crypto.randomUUID().slice(0, 8)}`),
                 env: { SECRET: `secret-of-${name}` },
