@@ -59,7 +59,7 @@ export const acquire = Effect.fnUntraced(function* (
 
   return {
     door,
-    wait: runs.wait,
+    wait: (runId: string) => patiently(runs.wait(runId)),
     cancel: (runId: string) => patiently(runs.cancel(runId)),
     // A submission without an answer may have started the run.
     submit: (run: DurableRun) =>
