@@ -88,9 +88,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
-    pool: input.pool,
-    poolMemoryBytes: input.poolMemoryBytes,
-    keep: opened(configuration, input),
+    ...poolOf(configuration, input),
     hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     proxy: input.proxy,
@@ -141,10 +139,11 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
-/** What `DockerSandbox` opens for a session. Sandboxes of another configuration are learned. */
-const opened = (configuration: Configuration, { canaries }: ChatInput) => ({
-  ...Sessions.settingsOf(configuration, { canaries }),
-  memory: true
+/** Options of a pool for new sessions, as `DockerSandbox` opens them. It learns those of another configuration. */
+const poolOf = (configuration: Configuration, { canaries, pool, poolMemoryBytes }: ChatInput) => ({
+  pool,
+  poolMemoryBytes,
+  keep: { ...Sessions.settingsOf(configuration, { canaries }), memory: true }
 })
 
 /** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */

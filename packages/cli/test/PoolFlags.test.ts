@@ -23,7 +23,7 @@ const cli = (...argv: ReadonlyArray<string>) =>
 const commands = ["serve --port 0", "chat cogni.yaml", "mcp", "acp"]
 
 describe("--pool-memory", () => {
-  it.effect.each(commands)("%s refuses it without --pool, and a size that is none", (line) =>
+  it.effect.each(commands)("%s refuses it without --pool, and an invalid size", (line) =>
     Effect.gen(function* () {
       const command = line.split(" ")
       for (const more of [[], ["--pool", "0"]]) {

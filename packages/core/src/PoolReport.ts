@@ -14,7 +14,7 @@ export interface PoolReport {
     /** Memory that it used when it had loaded the code of an agent. Absent: it loads none. */
     readonly memoryBytes?: number | undefined
   }>
-  /** What runs asked for lately or the pool keeps, last asked for first. */
+  /** Shapes that runs asked for lately, or that the pool keeps. The last one asked for is the first. */
   readonly shapes: ReadonlyArray<{
     readonly image: string
     readonly waiting: number

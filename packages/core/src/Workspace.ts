@@ -39,7 +39,8 @@ type PreparedDirectories = {
 
 /**
  * A directory that a run may have as its workspace. It is held open while the scope of `examine` is. Only `acquire` of
- * the same Workspace knows which one it is, by this object itself: a copy stands for no directory, and is examined again.
+ * the same Workspace knows which one it is, by this object itself: a copy stands for no directory, and is examined
+ * again.
  */
 type ExaminedDirectory = {
   /** User that its agent must run as, if it is not the one of temporary workspaces. */

@@ -98,7 +98,7 @@ export type HostOptions = Place & (Billed | Unbilled)
 interface Pool {
   /**
    * Starts sandboxes in advance, so that most runs need no start of a container. Runs with canaries or an internal
-   * network start cold, and so do those with a workspace of the caller's, unless this process is root on a host that can
+   * network start cold. So do those with a workspace of the caller's, unless this process is root on a host that can
    * bind directories. Default: none waits.
    */
   readonly pool?: Omit<NonNullable<Parameters<typeof HostSandboxPool.layer>[0]>, "reports"> | undefined

@@ -45,7 +45,7 @@ export interface Answer {
   readonly isOfHost: boolean
 }
 
-/** Decodes the answer to a job; `undefined`: the line is none. */
+/** Decodes the answer to a job; `undefined` if the line is another. */
 export const decode = (line: string): Answer | undefined => {
   const [, id, word, why] = /^(\d+) (?:ok|(host|job) (.*?)) *$/u.exec(line) ?? []
   return id === undefined ? undefined : { id: Number(id), why, isOfHost: word === "host" }
@@ -54,9 +54,9 @@ export const decode = (line: string): Answer | undefined => {
 const hex = (text: string): string => Buffer.from(text).toString("hex")
 
 /**
- * Reads jobs from standard input, one a line, and answers each with its number and `ok`, `host WHY` or `job WHY`: `host`
- * if the kernel refused something that it would refuse for every job. A job whose file system does not answer has no
- * answer. Ends with its input.
+ * Reads jobs from standard input, one a line, and answers each with its number and `ok`, `host WHY` or `job WHY`. It
+ * is `host` if the kernel refused something that it would refuse for every job. A job whose file system does not
+ * answer has no answer. Ends with its input.
  *
  * Each job is done by a process of its own, because it enters the mount namespace of the sandbox. It first opens the
  * directory, whose device and inode must be the expected ones. Then it opens the process of the container, and reads
