@@ -189,8 +189,8 @@ export interface Step {
 }
 
 /**
- * How much younger the last run of another shape must be, in seconds, to take the place of a sandbox that has loaded
- * its code. Otherwise two agents in turns would push each other out, and load again for each run.
+ * Time after the last run of its shape in which a sandbox that has loaded its code keeps its place, in seconds.
+ * Otherwise two agents in turns would push each other out, and load again for each run.
  */
 const turnSecondsMin = 10
 
@@ -203,8 +203,8 @@ interface Claimed {
 
 /**
  * Divides the places and the memory of the pool among the shapes: first those to keep, then by demand, where the shape
- * that was asked for last comes first. A sandbox that has loaded its code goes only for a shape whose last run is some
- * time younger. A shape that cannot be started holds no more places than it has sandboxes.
+ * that was asked for last comes first. A sandbox that has loaded its code keeps its place for some time after the last
+ * run of its shape. A shape that cannot be started holds no more places than it has sandboxes.
  */
 export const shares = (
   { demand, nowMillis, waiting }: PoolFacts,
@@ -217,7 +217,8 @@ export const shares = (
   const ordered = [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))
   const claims = ordered.flatMap(([key, one]): ReadonlyArray<Claimed> => {
     const [count, atMillis] = [wanted(one, nowMillis, limits), lastOf(one)]
-    const held = Math.min(count, one.loads ? heldOf(key) : 0)
+    const isInTurn = one.loads && nowMillis < atMillis + turnSecondsMin * 1000
+    const held = isInTurn ? Math.min(count, heldOf(key)) : 0
     return [
       { key, count: held, atMillis: atMillis + turnSecondsMin * 1000 },
       { key, count, atMillis }

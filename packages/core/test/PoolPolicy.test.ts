@@ -186,18 +186,18 @@ describe("PoolPolicy", () => {
     assert.strictEqual(PoolPolicy.served(started).failures, 0)
   })
 
-  it("lets a loaded sandbox wait while another shape was asked for only a moment later, and says what it lacks", () => {
+  it("keeps a loaded sandbox for ten seconds after its own run, and says what another shape lacks", () => {
     const loads = { loads: true, measured: [used(2 ** 29)] }
     const limits = { ...defaults, memoryBytesMax: 2 ** 29 }
     const factsAt = (secondsAgo: number) =>
       factsOf({ one: demandOf([secondsAgo], loads), two: demandOf([1], loads) }, [waits("a", "one", 9)])
-    assert.deepStrictEqual(PoolPolicy.next(factsAt(10), limits), { drop: [], start: undefined })
-    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(10), limits), new Map([["two", "memoryBytesMax"]]))
-    const later = PoolPolicy.next(factsAt(11), limits)
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(9), limits), { drop: [], start: undefined })
+    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(9), limits), new Map([["two", "memoryBytesMax"]]))
+    const later = PoolPolicy.next(factsAt(10), limits)
     assert.deepStrictEqual(later, { drop: [{ id: "a", reason: "memory" }], start: "two" })
     const roomy = { ...limits, memoryBytesMax: 2 ** 30 }
-    assert.deepStrictEqual(PoolPolicy.next(factsAt(11), roomy), { drop: [], start: "two" })
-    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(11), roomy), new Map())
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(10), roomy), { drop: [], start: "two" })
+    assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(10), roomy), new Map())
   })
 
   it("says which limit keeps sandboxes from waiting", () => {
