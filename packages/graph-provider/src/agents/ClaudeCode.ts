@@ -291,7 +291,6 @@ export const claudeCode: Agent = {
   capabilities: { ...codingCapabilities("delta"), subagents: "marked" },
   argv,
   env,
-  preload: ["/usr/bin/env", "BUN_OPTIONS=--preload=/usr/local/lib/claude-code/preload.mjs", "claude"],
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
   inputs: (task) => [promptInput(task)],
   reader: jsonLines({ initial, line, end })
