@@ -52,11 +52,11 @@ describe("Claude Code with personalities", () => {
       image: "memory/agent",
       llm: { model: "m", identity: { billingAccountId: "acct", attempt: 0 } }
     } as const
+    const preload = ["load-claude-code"] as const
     const preloadOf = (more: Partial<AgentRun.AgentRequest>) =>
-      AgentRun.specOf(lead, { messages: task.messages, hasRepository: false, ...more }, terms).preload
-    assert.isDefined(claudeCode.preload)
-    assert.deepStrictEqual(preloadOf({}), claudeCode.preload)
-    assert.deepStrictEqual(preloadOf({ personality: "plain" }), claudeCode.preload)
+      AgentRun.specOf({ ...lead, preload }, { messages: task.messages, hasRepository: false, ...more }, terms).preload
+    assert.deepStrictEqual(preloadOf({}), preload)
+    assert.deepStrictEqual(preloadOf({ personality: "plain" }), preload)
     assert.isUndefined(preloadOf({ personality: "lead" }), "skills")
     assert.isUndefined(preloadOf({ hasRepository: true }), "a clone")
     assert.isUndefined(
