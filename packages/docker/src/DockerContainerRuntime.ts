@@ -22,7 +22,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunStarts from "@cogni/sandbox-core/RunStarts"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
-import { Effect, Exit, Layer, Schedule, Scope, Semaphore } from "effect"
+import { Duration, Effect, Exit, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
 import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
@@ -84,8 +84,10 @@ const make: (
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
     const runStarts = RunStarts.make({ quietMillis, waitMillisMax: quietWaitMillisMax })
-    const sharesHost = yield* Effect.cached(
-      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
+    const sharesHost = yield* Effect.cachedWithTTL(
+      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info)),
+      // An engine that does not answer now may answer the next run.
+      (exit) => (Exit.isSuccess(exit) ? Duration.infinity : 0)
     )
     const binder = yield* DirectoryBinder.make({ address: api.address, info: api.info, engineRuntime })
     const removals = yield* Removals.make(runStarts.quiet)
