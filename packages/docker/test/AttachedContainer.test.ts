@@ -74,6 +74,25 @@ describe("AttachedContainer", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect.each([
+    ["standard output, in many pieces", 1, "x\n", 100],
+    ["standard error, more than any report has", 2, "x\n".repeat(4096), 64]
+  ] as const)("hears at once that a program writes to %s", ([, channel, text, count]) =>
+    Effect.gen(function* () {
+      const { attached, write } = yield* waiting
+      const report = "cogni-posture 1\ncogni-posture end\n"
+      yield* write(2, report)
+      yield* attached.report
+      const loading = yield* Effect.forkChild(attached.load("load\n"), { startImmediately: true })
+      for (let turn = 0; turn < count; turn++) yield* write(channel, text)
+      yield* write(2, report)
+      for (let turn = 0; turn < 1000 && loading.pollUnsafe() === undefined; turn++)
+        yield* Effect.promise(() => new Promise<void>(setImmediate))
+      assert.isDefined(loading.pollUnsafe(), "without its 130 s")
+      assert.isTrue(attached.hasSpoken())
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("gives a container 130 s to load its program, which has 120 s", () =>
     Effect.gen(function* () {
       const { attached } = yield* waiting

@@ -66,10 +66,20 @@ export const make = (): Handshake => {
     return { _tag: "Reported", report: report.join("\n") }
   }
 
+  /** Ends a report that is none: a program that is not ours wrote it. Nothing needs to wait for more. */
+  const tooMuch = (): ReadonlyArray<Said> => {
+    hasSpoken = true
+    if (state !== "reporting") return []
+    state = "held"
+    return [{ _tag: "Reported", report: report.join("\n") }]
+  }
+
   return {
     push: (chunk) => {
       if (chunk.channel === "stdout") {
         hasSpoken = true
+        // Of no run, and read by none: it would fill the queue before the report that follows.
+        if (!mayStart) return { said: [], output: undefined }
         const said: ReadonlyArray<Said> =
           state === "held" && mayStart && !hasStarted ? [{ _tag: "Started" }] : []
         hasStarted ||= said.length > 0
@@ -78,7 +88,7 @@ export const make = (): Handshake => {
       if (state === "over") return { said: [], output: chunk }
       heardBytes += chunk.bytes.byteLength
       // Our entrypoint never writes this much. The rest is dropped until the timeout.
-      if (heardBytes > reportBytesMax) return { said: [], output: undefined }
+      if (heardBytes > reportBytesMax) return { said: mayStart ? [] : tooMuch(), output: undefined }
       const joined = JoinedBytes.of([pending, chunk.bytes])
       const said: Array<Said> = []
       let from = 0
