@@ -122,6 +122,17 @@ describe("WaitingDirectories", () => {
     })
   )
 
+  it.effect("leaves nothing if it cannot be completed, as on a full disk", () =>
+    Effect.gen(function* () {
+      const directory = yield* place
+      // An owner that the system refuses, after the first directories were made.
+      const impossible = { userId: 2 ** 40, groupId: 2 ** 40 }
+      const made = WaitingDirectories.acquire({ directory, user: impossible, isRoot: true }, false)
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(made)))._tag, "HostFailed")
+      assert.deepStrictEqual(readdirSync(directory), [])
+    })
+  )
+
   it.effect("removes nothing through a link in place of the directory", () =>
     Effect.gen(function* () {
       const [parent, home] = [yield* place, yield* place]

@@ -43,7 +43,11 @@ export const acquire: (
     yield* WaitingRemains.reap(directory)
     const base = join(directory, crypto.randomUUID())
     yield* Effect.acquireRelease(
-      attemptOwn(base, () => make(base, options, memory)),
+      // Otherwise each attempt on a full disk would leave one, until this process ends.
+      Effect.tapError(
+        attemptOwn(base, () => make(base, options, memory)),
+        () => Effect.ignore(HostTree.remove(base))
+      ),
       () => Effect.orDie(HostTree.remove(base))
     )
     const mounts = yield* attemptOwn(base, () =>
