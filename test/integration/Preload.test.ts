@@ -23,7 +23,7 @@ const loading = (before: string, then = ""): Preload => [
   "node",
   "--input-type=module",
   "-e",
-  `import fs from "node:fs"; import { spawn } from "node:child_process";
+  `import fs from "node:fs"; import { spawn } from "node:child_process"; import { createServer } from "node:net";
    import { becomeProgram, receiveRun } from "/usr/local/lib/cogni/preload.mjs"; ${before}; ${then}`
 ]
 
@@ -302,6 +302,14 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
     "leaves a file",
     loading("fs.writeFileSync('/dev/shm/left', '')", "receiveRun()"),
     "its program started 0 programs and left 1 files"
+  ],
+  [
+    "takes the port of the connection to its model",
+    loading(
+      "await new Promise((r) => createServer().listen(8080, '127.0.0.1', r))",
+      "becomeProgram(receiveRun())"
+    ),
+    "its program has port 8080, which the connection to the model needs: Address already in use"
   ],
   ["does not get ready", loading("setInterval(() => {}, 1000)"), "the program did not load within 120 s"]
 ]
