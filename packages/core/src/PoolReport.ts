@@ -27,7 +27,7 @@ export interface PoolReport {
   }>
   /** Waiting sandboxes that were started. */
   readonly started: number
-  /** Runs that got one and used it. */
+  /** Runs that got one, and whose program started in it. */
   readonly hits: number
   /** Runs for which none was ready, or the one that they got could not be used. */
   readonly misses: number
@@ -49,7 +49,7 @@ const runsMin = 10
 /** Smallest share of runs that a useful pool serves. */
 const shareMin = 0.1
 
-/** Returns how many runs have asked a pool. */
+/** Returns how many runs a pool has served, or let start cold. */
 export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
   Object.values(cold).reduce((sum, count) => sum + count, hits + misses)
 
@@ -57,7 +57,7 @@ export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
 export const problemOf = (report: PoolReport): string | undefined => {
   const { cold, failure, hits, misses, shapes, waiting } = report
   if (failure !== undefined && waiting.length === 0)
-    return `waiting sandboxes cannot be started, so every run starts cold: ${failure}`
+    return `no sandbox waits now, and the last attempt to start one failed: ${failure}`
   const reasons = Object.entries(cold) as ReadonlyArray<[ColdReason, number]>
   const runs = runsOf(report)
   if (runs < runsMin || hits >= runs * shareMin) return undefined

@@ -306,7 +306,6 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
     yield* PoolMetrics.claimed("miss")
     return { _tag: "Cold", use: "miss" } satisfies Cold
   }
-  state.counts.hits += 1
   const over = yield* Effect.acquireRelease(state.starts.note, (ended) => ended)
   yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
   return {
@@ -323,7 +322,12 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       // Counted when nothing can make the run start cold any more.
       const proceed = container.proceed.pipe(
         Effect.andThen(PoolMetrics.claimed("hit")),
-        Effect.andThen(Effect.sync(() => change(state, plan.key, PoolPolicy.served))),
+        Effect.andThen(
+          Effect.sync(() => {
+            state.counts.hits += 1
+            change(state, plan.key, PoolPolicy.served)
+          })
+        ),
         Effect.andThen(over)
       )
       return { ...container, exit, proceed }
@@ -331,7 +335,6 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
     discard: (error) =>
       Effect.suspend(() => {
         // The run starts cold after all, so that a pool of no use is found.
-        state.counts.hits -= 1
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { ContainerRuntime, MemoryContainerRuntime, type SandboxSpec, Workspace } from "@cogni/sandbox-core"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
+import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolState from "../src/internal/PoolState.ts"
@@ -357,6 +358,19 @@ describe("SandboxPool", () => {
     }
   )
 
+  it.effect("counts no run as served whose program did not start", () =>
+    Effect.gen(function* () {
+      yield* settled
+      const pool = yield* SandboxPool.SandboxPool
+      const asked = { spec: yield* SpecDecoder.decode(spec), supervised: false, proxy: {} }
+      // As a run whose proxy fails, or that is cancelled, after it got a sandbox.
+      const taken = yield* Effect.scoped(pool.claim(asked))
+      assert.strictEqual(taken._tag, "Warm")
+      const { hits, misses, discarded } = yield* PoolHarness.report
+      assert.deepStrictEqual([hits, misses, discarded], [0, 0, 0])
+    }).pipe(Effect.provide(withPool({ pool: keepsOne })))
+  )
+
   it.effect.each(["bindFails", "postureDiffers"] as const)(
     "lets no run wait long for the removal of a sandbox that it cannot use (%s)",
     (trouble) => {
@@ -624,6 +638,11 @@ describe("SandboxPool", () => {
     assert.isUndefined(problemOf({ ...report, misses: 90, hits: 10 }))
     assert.include(problemOf({ ...report, misses: 90, hits: 1 }), "only 1 of 91 runs found a waiting sandbox")
     assert.include(problemOf({ ...report, misses: 10 }), "none of 10 runs found a waiting sandbox")
+    // Of one image, while the sandboxes of the others have runs.
+    assert.strictEqual(
+      problemOf({ ...report, misses: 1, hits: 99, failure: "its image does not exist" }),
+      "no sandbox waits now, and the last attempt to start one failed: its image does not exist"
+    )
     assert.include(
       problemOf({ ...report, misses: 2, cold: { workspace: 9, files: 3 } }),
       "9 of them because its workspace is a directory"
