@@ -49,6 +49,18 @@ it("the library and the images accept the same variables as those that are read 
   }
 })
 
+it("the guide of the pool lists them all, but those that no run can set", () => {
+  const row = /^\| `variables` \|.*$/mu.exec(SourceTree.read("docs/guides/pool.md"))?.[0] ?? ""
+  const listed = [...row.matchAll(/`([^`]+)`/gu)].map(([, text = ""]) => text.split("…"))
+  const isListed = (name: string) =>
+    listed.some(([start = "", end]) =>
+      end === undefined ? name === start : name.startsWith(start) && name.endsWith(end)
+    )
+  const unlisted = accepted.filter((name) => !isListed(name.toUpperCase()))
+  assert.deepStrictEqual(unlisted, ["GLIBC_TUNABLES", "LD_PRELOAD"])
+  assert.deepStrictEqual(others.filter(isListed), [])
+})
+
 it("no other program of an image has a list of its own", () => {
   const lists = SourceTree.files("images/**/*preload*.mjs").filter(
     (path) =>
