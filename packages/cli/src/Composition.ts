@@ -19,6 +19,7 @@ import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxShape from "@cogni/sandbox-core/SandboxShape"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import * as SchemaIssues from "@cogni/sandbox-core/SchemaIssues"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -216,6 +217,14 @@ export const runner = (
     Layer.provideMerge(reaper(settings))
   )
 
+/** Refuses sandboxes to keep that no spec can have. The environment may name the image. */
+const invalidKept = (error: Parameters<typeof SchemaIssues.problemsOf>[0]): Refusal =>
+  refusal(
+    "input",
+    `the sandboxes of --pool cannot be started: ${SchemaIssues.problemsOf(error).join("; ")}`,
+    "Correct their image (COGNI_RUNTIME_IMAGE) and their limits"
+  )
+
 /**
  * The sandbox that waits for open sandboxes of a spec; `undefined` if each of them starts cold, whatever the pool has.
  *
@@ -224,9 +233,8 @@ export const runner = (
 export const keptOf = (
   spec: SandboxSpec.OpenSpecInput,
   proxy: LlmProxyCapabilities
-): Effect.Effect<Omit<SandboxPool.Kept, "count"> | undefined> =>
-  // The command has checked the spec.
-  Effect.flatMap(Effect.orDie(SpecDecoder.decodeOpen(spec)), (decoded) => {
+): Effect.Effect<Omit<SandboxPool.Kept, "count"> | undefined, Refusal> =>
+  Effect.flatMap(Effect.mapError(SpecDecoder.decodeOpen(spec), invalidKept), (decoded) => {
     const { image, limits, memory, workspace } = spec
     const reason = SandboxShape.coldReason({ spec: decoded, supervised: true, proxy, directory: {} })
     if (reason === undefined)

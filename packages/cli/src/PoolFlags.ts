@@ -1,4 +1,5 @@
 /** The flags of commands that can let sandboxes wait, and what does not go with them. */
+import * as PoolPolicy from "@cogni/sandbox-core/PoolPolicy"
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
 import { type Refusal, refusal } from "./Failure.ts"
@@ -54,7 +55,7 @@ export const mcp = {
 
 type Given = Partial<Flags.Typed<typeof serve>> & { readonly canaries: "off" | "warn" | "stop" }
 
-/** Refuses a size of no pool, and warns of a pool that no run can use. */
+/** Refuses a size of no pool or for no sandbox, and warns of a pool that no run can use. */
 export const checked = ({
   canaries,
   pool = 0,
@@ -68,9 +69,17 @@ export const checked = ({
           "Add --pool 1 or more, or leave it out"
         )
       )
-    : pool !== 0 && canaries !== "off"
-      ? Output.note(
-          "warning: no run uses a sandbox of --pool with --canaries, because canaries are mounted at its start. " +
-            "Leave one of them out"
+    : poolMemoryBytes !== undefined && poolMemoryBytes < PoolPolicy.sandboxBytes
+      ? Effect.fail(
+          refusal(
+            "usage",
+            "--pool-memory holds no sandbox: one needs at least 16m",
+            "Use 16m for each of --pool, and more for agents whose code is loaded, or leave it out"
+          )
         )
-      : Effect.void
+      : pool !== 0 && canaries !== "off"
+        ? Output.note(
+            "warning: no run uses a sandbox of --pool with --canaries, because canaries are mounted at its start. " +
+              "Leave one of them out"
+          )
+        : Effect.void

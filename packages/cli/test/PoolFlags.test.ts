@@ -31,6 +31,9 @@ describe("--pool-memory", () => {
         assert.strictEqual(alone.code, 64, alone.stderr)
         assert.include(alone.stderr, "--pool-memory has no effect without --pool")
       }
+      const small = yield* cli(...command, "--pool", "1", "--pool-memory", "8m")
+      assert.strictEqual(small.code, 64, small.stderr)
+      assert.include(small.stderr, "--pool-memory holds no sandbox: one needs at least 16m")
       const wrong = yield* cli(...command, "--pool", "1", "--pool-memory", "2")
       assert.strictEqual(wrong.code, 64, wrong.stderr)
       assert.include(wrong.stderr + wrong.help, "such as 512m or 1g")
@@ -73,6 +76,13 @@ describe("--pool", () => {
         const elsewhere = { ...proxy, listensInMount: false }
         assert.isUndefined(yield* Composition.keptOf({ image: "memory/agent", ...more }, elsewhere))
       })
+  )
+
+  it.effect("refuses sandboxes that no spec can have, such as of the image that the environment names", () =>
+    Effect.gen(function* () {
+      const { message } = yield* Effect.flip(Composition.keptOf({ image: "My Image" }, proxy))
+      assert.include(message, "Expected the name of an image")
+    })
   )
 
   it.effect("with canaries warns once that no run uses it", () =>
