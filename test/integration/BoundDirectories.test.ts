@@ -421,7 +421,14 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
         const binder = yield* DirectoryBinder.make(api)
         assert.isUndefined(yield* binder.whyNot)
         const container = "0".repeat(64)
-        const job = { path, device: String(dev), inode: String(ino), target: "/workspace", hasInputs: false }
+        const job = {
+          path,
+          device: String(dev),
+          inode: String(ino),
+          target: "/workspace",
+          hasInputs: false,
+          hasLoaded: false
+        }
         const why = (processId: number, containerId: string) =>
           Effect.map(Effect.flip(binder.bind({ ...job, processId, containerId })), ({ message }) => message)
         assert.include(yield* why(process.pid, container), "is not of this container")

@@ -10,6 +10,8 @@ import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect } from "effect"
+import { chownSync, mkdirSync } from "node:fs"
+import { join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
@@ -367,6 +369,24 @@ layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
       )
       assert.strictEqual(textOf(yield* cold), "hello")
       assert.include((yield* report).failure, "has ended, or was made to go on")
+    })
+  )
+
+  it.effect("serves no run in a directory if it has a file of its workspace open, and the pool says so", () =>
+    Effect.gen(function* () {
+      const path = join(yield* RunHarness.Directory, "given")
+      mkdirSync(path)
+      chownSync(path, 1000, 1000)
+      const holds = loading(
+        "fs.openSync('/workspace/held', 'w'); fs.unlinkSync('/workspace/held')",
+        "becomeProgram(receiveRun())"
+      )
+      const cold = run({ argv: ["echo", "cold"], preload: holds, workspace: { type: "directory", path } })
+      assert.strictEqual(textOf(yield* cold), "cold\n")
+      yield* ready(holds)
+      assert.strictEqual(textOf(yield* cold), "cold\n")
+      // As after a start that failed, so that the next ones are not spent for nothing at once.
+      assert.include((yield* report).failure, "others have a file of its workspace open")
     })
   )
 

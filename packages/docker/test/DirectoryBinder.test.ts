@@ -58,17 +58,18 @@ describe("DirectoryBinder", () => {
   })
 
   it("reads answers by their word, not by the text that follows", () => {
-    assert.deepStrictEqual(MountProgram.decode("7 ok"), { id: 7, why: undefined, isOfHost: false })
+    assert.deepStrictEqual(MountProgram.decode("7 ok"), { id: 7, why: undefined, fault: "job" })
     assert.deepStrictEqual(MountProgram.decode("8 host setns: Operation not permitted"), {
       id: 8,
       why: "setns: Operation not permitted",
-      isOfHost: true
+      fault: "host"
     })
     assert.deepStrictEqual(MountProgram.decode("9 job host setns: No such file"), {
       id: 9,
       why: "host setns: No such file",
-      isOfHost: false
+      fault: "job"
     })
+    assert.strictEqual(MountProgram.decode("9 sandbox others left 1 files in it")?.fault, "sandbox")
     for (const line of ["", "ready", "7", "7 else", "x ok"])
       assert.isUndefined(MountProgram.decode(line), line)
   })
@@ -87,7 +88,8 @@ describe("DirectoryBinder", () => {
       device: "1",
       inode: "2",
       target: "/workspace",
-      hasInputs: true
+      hasInputs: true,
+      hasLoaded: true
     }
     const [id, processId, containerId, device, inode, inputs, target, path] = MountProgram.encode(3, job)
       .trimEnd()

@@ -9,7 +9,7 @@ import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import { target } from "@cogni/sandbox-core/SandboxPlace"
-import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import { Clock, Deferred, Effect, Exit, Scope, Semaphore } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
@@ -32,9 +32,9 @@ const answerSecondsMax = 2
 /** Time after a job that no directory could do, for which none is tried. */
 const brokenMillis = 60_000
 
-type Answer = Pick<MountProgram.Answer, "why" | "isOfHost">
+type Answer = Pick<MountProgram.Answer, "why" | "fault">
 
-const ofJob = (why: string): Answer => ({ why, isOfHost: false })
+const ofJob = (why: string): Answer => ({ why, fault: "job" })
 
 interface Helper {
   readonly greeting: Effect.Effect<string>
@@ -161,7 +161,7 @@ export const make = Effect.fnUntraced(function* ({
     bind: (job) =>
       Effect.gen(function* () {
         const one = yield* current
-        const { isOfHost, why } = yield* Effect.timeoutOrElse(one.ask(job), {
+        const { fault, why } = yield* Effect.timeoutOrElse(one.ask(job), {
           duration: `${answerSecondsMax} seconds`,
           // Its file system may be the reason, so the jobs of other runs go on.
           orElse: () => Effect.succeed(ofJob(`it took more than ${answerSecondsMax} s`))
@@ -169,8 +169,10 @@ export const make = Effect.fnUntraced(function* ({
         // Whether it can be started again is looked at before the next run.
         if (one.hasEnded()) isPossible = false
         if (why === undefined) return
-        if (isOfHost) broken = { why, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
-        return yield* unusable(`${job.path} could not be bound into it: ${why}`)
+        if (fault === "host") broken = { why, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
+        // The next sandbox would be spent for nothing too, if the program that it loads does the same.
+        const failed = fault === "sandbox" && job.hasLoaded ? notLoaded : unusable
+        return yield* failed(`${job.path} could not be bound into it: ${why}`)
       })
   }
 })

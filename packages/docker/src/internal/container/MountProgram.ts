@@ -22,6 +22,8 @@ export interface Job {
   readonly target: string
   /** Whether inputs are mounted at `.cogni` in it. */
   readonly hasInputs: boolean
+  /** Whether the sandbox has loaded a program, which may then be the fault. The program of the host does not ask. */
+  readonly hasLoaded: boolean
 }
 
 /** Encodes a job as one line. */
@@ -41,22 +43,27 @@ export interface Answer {
   readonly id: number
   /** Why the directory was not bound; `undefined`: it was. */
   readonly why: string | undefined
-  /** Whether every directory and every sandbox of this host would fail in the same way. */
-  readonly isOfHost: boolean
+  /**
+   * Where the fault is: in this `host`, where every directory and every sandbox would fail in the same way, in what was
+   * done in the `sandbox` while it waited, or in this `job`.
+   */
+  readonly fault: "host" | "job" | "sandbox"
 }
 
 /** Decodes the answer to a job; `undefined` if the line is another. */
 export const decode = (line: string): Answer | undefined => {
-  const [, id, word, why] = /^(\d+) (?:ok|(host|job) (.*?)) *$/u.exec(line) ?? []
-  return id === undefined ? undefined : { id: Number(id), why, isOfHost: word === "host" }
+  const [, id, fault, why] = /^(\d+) (?:ok|(host|job|sandbox) (.*?)) *$/u.exec(line) ?? []
+  return id === undefined
+    ? undefined
+    : { id: Number(id), why, fault: fault === "host" || fault === "sandbox" ? fault : "job" }
 }
 
 const hex = (text: string): string => Buffer.from(text).toString("hex")
 
 /**
- * Reads jobs from standard input, one a line, and answers each with its number and `ok`, `host WHY` or `job WHY`. It
- * is `host` if the kernel refused something that it would refuse for every job. A job whose file system does not
- * answer has no answer. Ends with its input.
+ * Reads jobs from standard input, one a line, and answers each with its number and `ok`, `host WHY`, `sandbox WHY` or
+ * `job WHY`. It is `host` if the kernel refused something that it would refuse for every job, and `sandbox` if others
+ * use its workspace. A job whose file system does not answer has no answer. Ends with its input.
  *
  * Each job is done by a process of its own, because it enters the mount namespace of the sandbox. It first opens the
  * directory, whose device and inode must be the expected ones. Then it opens the process of the container, and reads
@@ -72,7 +79,7 @@ use constant {
     OPEN_TREE_CLONE => 1, OPEN_TREE_CLOEXEC => 02000000, MOVE_MOUNT_F_EMPTY_PATH => 4,
     MOUNT_ATTR_RDONLY => 1, MOUNT_ATTR_NOSUID => 2, MOUNT_ATTR_NODEV => 4, MS_PRIVATE => 1 << 18,
     CLONE_NEWNS => 0x20000, MNT_DETACH => 2, UMOUNT_NOFOLLOW => 8, O_PATH => 010000000, JOB_SECONDS_MAX => 5,
-    EPERM => 1, EACCES => 13, ENOSYS => 38
+    EPERM => 1, EACCES => 13, EBUSY => 16, ENOSYS => 38
 };
 
 # The architecture is in the ELF header of this program: 62 is x86_64, 183 is aarch64.
@@ -85,16 +92,16 @@ my $numbers = {
 }->{unpack 'x18 v', $header} // die "the system calls of this architecture are unknown\n";
 $numbers = {%$numbers, open_tree => 428, move_mount => 429, mount_setattr => 442};
 
-# Whether every directory and every sandbox of this host would fail in the same way: this process lacks a right, or the
-# kernel a system call.
-my $is_of_host = 0;
+# Where the fault is: 'host' if every directory and every sandbox of this host would fail in the same way, because this
+# process lacks a right, or the kernel a system call.
+my $fault = 'job';
 
 sub call {
     my ($name, @arguments) = @_;
     my $answer = syscall $numbers->{$name}, @arguments;
     return $answer if $answer != -1;
     my $number = $! + 0;
-    $is_of_host = 1 if $name ne 'open_tree' && grep { $number == $_ } EPERM, EACCES, ENOSYS;
+    $fault = 'host' if $name ne 'open_tree' && grep { $number == $_ } EPERM, EACCES, ENOSYS;
     die "$name: $!\n";
 }
 
@@ -113,8 +120,9 @@ sub make_read_only {
     my @options = (AT_FDCWD, $path, AT_SYMLINK_NOFOLLOW);
     my $attributes = attributes(MOUNT_ATTR_RDONLY, 0);
     my $answer = syscall $numbers->{mount_setattr}, @options, $attributes, length $attributes;
-    die "others have a file of its workspace open: $!\n" if $answer == -1;
-    return;
+    return if $answer != -1;
+    $fault = 'sandbox' if $! == EBUSY;
+    die "others have a file of its workspace open: $!\n";
 }
 
 sub restrict {
@@ -154,8 +162,8 @@ sub enter {
     open my $mounts, '<', "$facts/ns/mnt" or die "its mount namespace: $!\n";
     my $own = '/proc/self/ns';
     die "its mounts are those of the host\n" if namespace("$own/mnt") eq join ':', (stat $mounts)[0, 1];
-    $is_of_host = 1 if namespace("$own/user") ne namespace("$facts/ns/user");
-    die "the engine maps users\n" if $is_of_host;
+    $fault = 'host' if namespace("$own/user") ne namespace("$facts/ns/user");
+    die "the engine maps users\n" if $fault eq 'host';
     call('setns', fileno $mounts, CLONE_NEWNS);
     return;
 }
@@ -170,6 +178,7 @@ sub bind_directory {
     restrict($tree);
     enter($process_id, $container_id);
     my @left = grep { !($has_inputs && $_ eq '.cogni') } names_in($target);
+    $fault = 'sandbox' if @left;
     die "while it waited, others left " . @left . " files in it\n" if @left;
     my $inputs = $has_inputs ? copy_of("$target/.cogni", AT_SYMLINK_NOFOLLOW) : undef;
     make_read_only($target);
@@ -204,7 +213,7 @@ while (my $line = <STDIN>) {
     next if !defined $child || $child;
     alarm JOB_SECONDS_MAX;
     my $is_bound = eval { bind_directory(@words, $target, $path); 1 };
-    answer($is_bound ? "$id ok" : "$id " . ($is_of_host ? 'host ' : 'job ') . substr $@, 0, 1024);
+    answer($is_bound ? "$id ok" : "$id $fault " . substr $@, 0, 1024);
     exit 0;
 }
 `.trimStart()

@@ -117,7 +117,7 @@ export const make = Effect.fnUntraced(function* (
 const jobOf = (
   containerId: string,
   processId: number,
-  { mounts }: Pick<ContainerSpec, "mounts">,
+  { mounts, preload }: Pick<ContainerSpec, "mounts" | "preload">,
   { held, source, target }: Mount
 ): MountProgram.Job => ({
   processId,
@@ -127,7 +127,8 @@ const jobOf = (
   device: held?.device ?? "",
   inode: held?.inode ?? "",
   target,
-  hasInputs: mounts.some((mount) => mount.target === `${target}/.cogni`)
+  hasInputs: mounts.some((mount) => mount.target === `${target}/.cogni`),
+  hasLoaded: preload !== undefined
 })
 
 /** Returns the reported posture, or fails with its mismatches. */
