@@ -283,6 +283,11 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
     "wrote to standard error before it had a run"
   ],
   [
+    "writes the beginning of a report",
+    loading(`fs.writeSync(2, "cogni-posture 1\\nboot another\\n")`, "receiveRun()"),
+    "wrote to standard error before it had a run"
+  ],
+  [
     "writes to standard output",
     loading("fs.writeSync(1, 'hello')", "receiveRun()"),
     "wrote something before it had a run"

@@ -15,7 +15,7 @@ export const lines = {
   takesToken: "go token",
   /** The waiter accepts a claim of a run whose directory was bound. Images of earlier releases do not. */
   takesDirectory: "claim directory",
-  /** A waiting sandbox has loaded its program; followed by the nonce of the host. */
+  /** The second line, if a waiting sandbox has loaded its program; followed by the nonce of the host. */
   loaded: "loaded ",
   /** A line of the status of that program. */
   program: "program ",
@@ -141,7 +141,8 @@ export const takesDirectory = (text: string): boolean => text.split("\n").includ
 
 /**
  * Lists what is wrong with the program that a waiting sandbox has loaded. Its isolation must be that of the process
- * that reports it. The report must repeat the nonce, because the program can write one of its own.
+ * that reports it. The report must begin with the nonce, because the program can write one of its own, or the beginning
+ * of one.
  */
 export const programMismatches = (text: string, nonce: string): ReadonlyArray<string> => {
   const all = text.split("\n")
@@ -149,7 +150,7 @@ export const programMismatches = (text: string, nonce: string): ReadonlyArray<st
     all.filter((line) => line.startsWith(word)).map((line) => line.slice(word.length))
   const [program, own] = [of(lines.program), of("status ")]
   return [
-    ...(all[0] === lines.begin && all.includes(`${lines.loaded}${nonce}`)
+    ...(all[0] === lines.begin && all[1] === `${lines.loaded}${nonce}`
       ? []
       : ["its program wrote to standard error before it had a run"]),
     ...(program.length > 0 && canonical(program) === canonical(own)
