@@ -415,6 +415,7 @@ const usable = Effect.fnUntraced(function* (state: PoolState.PoolState, plan: Wa
     )
     if (entry === undefined || !(yield* entry.container.hasEnded)) return entry
     yield* PoolMetrics.drop("unusable")
+    yield* PoolState.noteEnd(state, entry)
     entry.isEmpty = true
     // A broken container can take long to remove, and this run does not need its name.
     yield* discard(state, "it has ended", PoolState.release(state, entry))

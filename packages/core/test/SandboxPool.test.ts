@@ -1,5 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ContainerRuntime, MemoryContainerRuntime, type SandboxSpec, Workspace } from "@cogni/sandbox-core"
+import {
+  ContainerRuntime,
+  LlmProxy,
+  MemoryContainerRuntime,
+  type SandboxSpec,
+  Workspace
+} from "@cogni/sandbox-core"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
@@ -265,6 +271,53 @@ describe("SandboxPool", () => {
     }
   )
 
+  it.effect.each([
+    ["the pool", Effect.void],
+    ["its run", run({ ...spec, preload: ["load", "agent"] })]
+  ] as const)(
+    "pauses longer after each sandbox with loaded code that ended while it waited, as %s finds it",
+    ([, find]) => {
+      const seen = PoolHarness.makeSeen()
+      const failures = new Set<string>()
+      return Effect.gen(function* () {
+        yield* run({ ...spec, preload: ["load", "agent"] })
+        for (let turn = 0; turn < 12; turn++) {
+          yield* settled
+          for (const id of seen.prepared) seen.killed.add(id)
+          yield* find
+          yield* TestClock.adjust("5 seconds")
+          failures.add((yield* PoolHarness.report).failure ?? "none")
+        }
+        assert.isAtMost(seen.prepared.length, 10, "one a pause, not one a look")
+        // None when the next one has started.
+        assert.match(
+          [...failures].toSorted().join(),
+          /^a sandbox with its loaded program ended[^,]*(?:,none)?$/u
+        )
+      }).pipe(Effect.provide(withPool({ seen })))
+    }
+  )
+
+  it.effect(
+    "pauses once if all sandboxes with loaded code ended together, as when the engine restarts",
+    () => {
+      const seen = PoolHarness.makeSeen()
+      const keep = [{ image: "memory/agent", preload: ["load", "agent"] as const, count: 3 }]
+      const pool = { keep, limits: { memoryBytesMax: 2 ** 31 } }
+      return Effect.gen(function* () {
+        yield* settled
+        assert.strictEqual(seen.prepared.length, 3)
+        for (const id of seen.prepared) seen.killed.add(id)
+        yield* TestClock.adjust("5 seconds")
+        assert.strictEqual(seen.prepared.length, 3)
+        // A pause of 2 seconds, not one of 8, before the next look.
+        yield* TestClock.adjust("5 seconds")
+        yield* settled
+        assert.strictEqual(seen.prepared.length, 6)
+      }).pipe(Effect.provide(withPool({ seen, pool })))
+    }
+  )
+
   it.effect(
     "loads code under the largest limits of its runs, and starts a run cold that has too little for it",
     () => {
@@ -362,7 +415,8 @@ describe("SandboxPool", () => {
     Effect.gen(function* () {
       yield* settled
       const pool = yield* SandboxPool.SandboxPool
-      const asked = { spec: yield* SpecDecoder.decode(spec), supervised: false, proxy: {} }
+      const { capabilities } = yield* LlmProxy.LlmProxy
+      const asked = { spec: yield* SpecDecoder.decode(spec), supervised: false, proxy: capabilities }
       // As a run whose proxy fails, or that is cancelled, after it got a sandbox.
       const taken = yield* Effect.scoped(pool.claim(asked))
       assert.strictEqual(taken._tag, "Warm")

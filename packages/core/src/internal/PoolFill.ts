@@ -34,7 +34,9 @@ const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
     [...state.entries.values()],
     (entry) =>
       Effect.flatMap(PoolState.whyUnusable(entry), (why) =>
-        why === undefined ? Effect.void : PoolState.drop(state, entry, "unusable")
+        why === undefined
+          ? Effect.void
+          : Effect.andThen(PoolState.noteEnd(state, entry), PoolState.drop(state, entry, "unusable"))
       ),
     { discard: true }
   )

@@ -121,6 +121,24 @@ const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effec
   // Started at once, because a fiber that is interrupted before its first step would remove nothing.
   Effect.asVoid(Effect.forkIn(Effect.uninterruptible(removal), scope, { startImmediately: true }))
 
+/**
+ * Notes it as a failed start if a sandbox has ended that had loaded the code of an agent. Its program may be the reason,
+ * and would be the next time. Several that ended together count once: the engine may have ended them.
+ */
+export const noteEnd = Effect.fnUntraced(function* (
+  { known }: Pick<PoolState, "known">,
+  { container, key, shape }: WaitingEntry
+) {
+  const [plan, nowMillis] = [known.get(key), yield* Clock.currentTimeMillis]
+  if (shape.preload === undefined || plan === undefined || !(yield* container.hasEnded)) return
+  if (plan.demand.pausedUntilMillis > nowMillis) return
+  known.set(key, {
+    ...plan,
+    failure: "a sandbox with its loaded program ended while it waited. Check the preload of the agent",
+    demand: PoolPolicy.failed(plan.demand, nowMillis)
+  })
+})
+
 /** Returns why an entry cannot serve a run; `undefined` if it can. */
 export const whyUnusable = ({ container }: WaitingEntry) =>
   container.unusable.pipe(
