@@ -267,16 +267,16 @@ const pool = (
             limits: { sandboxesMax, ...(memoryBytesMax === undefined ? {} : { memoryBytesMax }) },
             keep: kept === undefined ? [] : [{ ...kept, count: sandboxesMax }],
             reports: StateDirectory.paths(stateDirectory).pools
-          })
-        })
-      ).pipe(
-        mapLayerError(({ problems }) =>
-          refusal(
-            "usage",
-            problems.join("; "),
-            "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
+          }).pipe(
+            mapLayerError(({ problems }) =>
+              refusal(
+                "usage",
+                problems.join("; "),
+                "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
+              )
+            )
           )
-        )
+        })
       )
 
 /** Path of the relay's clone that a run works in. */
