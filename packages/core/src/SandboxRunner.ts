@@ -182,6 +182,7 @@ const runAgent = Effect.fn("SandboxRunner.run")(
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
       countedBytes: AgentWatch.counted(container, workspace),
+      mayHaveChanged: workspace.mayHaveChanged,
       failure: endpoint?.failure ?? Effect.never,
       violation: egress.violation,
       inspect: egress.inspect

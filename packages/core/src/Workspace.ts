@@ -82,6 +82,11 @@ export interface AcquiredWorkspace {
   readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed | HostFailed>
   /** The same, while nothing changes the workspace. The result is certain. */
   readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed | HostFailed>
+  /**
+   * Whether another count may have another result than the last one: a look at the disk, so that workspaces in which
+   * nothing happens need not be counted again and again. Absent: it always may.
+   */
+  readonly mayHaveChanged?: Effect.Effect<boolean> | undefined
   /** Special files that the host had left there, through which an agent may reach more than files. */
   readonly specialFiles: Effect.Effect<SpecialFiles>
 }

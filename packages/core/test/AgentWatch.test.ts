@@ -45,6 +45,20 @@ const growing = (bytesPerSecond: number) =>
     }))
   )
 
+/** A workspace whose disk does not change, and how often it was counted. */
+const unchanged = (counted: { times: number; changed: boolean }) =>
+  Layer.effect(
+    Workspace.Workspace,
+    Effect.map(Workspace.makeMemory(), (inner) => ({
+      acquire: (request) =>
+        Effect.map(inner.acquire(request), (acquired) => ({
+          ...acquired,
+          countedBytes: Effect.sync(() => ({ bytes: counted.times++, isCertain: true })),
+          mayHaveChanged: Effect.sync(() => counted.changed)
+        }))
+    }))
+  )
+
 describe("AgentWatch", () => {
   describe("time", () => {
     it.effect("stops an agent that handles SIGTERM, and keeps its last output", () =>
@@ -290,6 +304,35 @@ describe("AgentWatch", () => {
           runner({ workspace: growing(3 * MiB), program: () => Effect.as(Effect.sleep("500 millis"), 0) })
         )
       )
+    )
+
+    it.effect(
+      "counts a workspace again when its disk has changed, and at the latest after ten seconds",
+      () => {
+        const counted = { times: 0, changed: false }
+        return Effect.gen(function* () {
+          const fiber = yield* Effect.forkChild(run(limited({ runtimeSecondsMax: 60 })))
+          yield* settle
+          const timesAfter = Effect.fnUntraced(function* (seconds: number) {
+            for (let second = 0; second < seconds; second++) yield* TestClock.adjust("1 second")
+            return counted.times
+          })
+          assert.strictEqual(yield* timesAfter(0), 1)
+          assert.strictEqual(yield* timesAfter(9), 1)
+          assert.strictEqual(yield* timesAfter(1), 2)
+          counted.changed = true
+          assert.strictEqual(yield* timesAfter(3), 5)
+          counted.changed = false
+          assert.strictEqual(yield* timesAfter(9), 5)
+          yield* TestClock.adjust("7 seconds")
+          yield* Fiber.join(fiber)
+          assert.strictEqual(counted.times, 7, "also after its end, whatever its disk says")
+        }).pipe(
+          Effect.provide(
+            runner({ workspace: unchanged(counted), program: () => Effect.as(Effect.sleep("29 seconds"), 0) })
+          )
+        )
+      }
     )
 
     it.effect("counts uncertain bytes again while the container is paused", () =>

@@ -10,6 +10,9 @@ import { vi } from "vitest"
 import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
 /** `before`: the agent's action before each call that opens or stats a path. `listed`: the listed directories. */
+/** Bytes that the disk of every path uses, if this is set. */
+const disk: { usedBytes: number | undefined } = { usedBytes: undefined }
+
 const strike: { before: (() => void) | undefined; listed: Array<string> } = { before: undefined, listed: [] }
 
 vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) => {
@@ -23,6 +26,12 @@ vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) =>
     }
   return {
     ...real,
+    statfs: async (path: string) => {
+      const found = await real.statfs(path)
+      return disk.usedBytes === undefined
+        ? found
+        : { ...found, bsize: 1, blocks: 2 ** 40, bfree: 2 ** 40 - disk.usedBytes, files: 0, ffree: 0 }
+    },
     lstat: wrap(real.lstat as never),
     open: wrap(real.open as never),
     opendir: wrap(real.opendir as never, (path) => strike.listed.push(whereIs(path)))
@@ -87,6 +96,29 @@ describe("WorkspaceMeasure", () => {
     assert.strictEqual(possible(700), 10, "300 bytes of others are gone")
     assert.strictEqual(possible(850), 160, "so these 150 may all be of the run")
   })
+
+  it.effect("may have changed when its disk has, by more than a small share of the limit", () =>
+    Effect.gen(function* () {
+      const held = yield* HeldDirectory.hold(yield* directory)
+      const source = { type: "temporary" } as const
+      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, {
+        source,
+        workspaceBytesMax: bytesMax
+      })
+      assert.isTrue(yield* mayHaveChanged, "nothing was counted yet")
+      disk.usedBytes = 10 * bytesMax
+      yield* countedBytes
+      assert.isFalse(yield* mayHaveChanged)
+      disk.usedBytes += bytesMax / 256
+      assert.isFalse(yield* mayHaveChanged)
+      disk.usedBytes += 1
+      assert.isTrue(yield* mayHaveChanged)
+      disk.usedBytes -= (2 * bytesMax) / 256 + 2
+      assert.isTrue(yield* mayHaveChanged, "others may have removed more than the agent wrote")
+      yield* countedBytes
+      assert.isFalse(yield* mayHaveChanged)
+    }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
+  )
 
   it.effect("refuses directories nested deeper than the maximum", () =>
     Effect.gen(function* () {

@@ -30,6 +30,12 @@ export const secondsMax = (limits: Limits): number =>
 /** Shortest pause between two measurements of the workspace. */
 const diskIntervalSeconds = 1
 
+/**
+ * Longest time without a measurement of a workspace whose disk has not changed. Others could remove as much as the agent
+ * writes, so that alone proves nothing.
+ */
+const unchangedSecondsMax = 10
+
 /** Shortest pause after a measurement, as a multiple of its duration: creating files is cheap for an agent. */
 const diskPauseFactor = 20
 
@@ -74,22 +80,33 @@ export const counted = (
     isCertain ? Effect.succeed(bytes) : container.whilePaused(countedBytesAtRest)
   )
 
+/** The workspace of a run, as its watch sees it. */
+export interface WatchedWorkspace<E> {
+  readonly countedBytes: Effect.Effect<number, E>
+  readonly mayHaveChanged?: AcquiredWorkspace["mayHaveChanged"]
+}
+
 /** Settles when the workspace is over its limit. Measuring takes a small share of the time, whatever its size. */
-const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
+const overfull = <E>(
+  { countedBytes, mayHaveChanged = Effect.succeed(true) }: WatchedWorkspace<E>,
+  limits: Limits
+): Effect.Effect<void, E> =>
   Effect.gen(function* () {
     for (;;) {
-      const [took, bytes] = yield* Effect.timed(measured)
+      const [took, bytes] = yield* Effect.timed(countedBytes)
       if (bytes > limits.workspaceBytesMax) return
-      yield* Effect.sleep(
-        Duration.max(Duration.seconds(diskIntervalSeconds), Duration.times(took, diskPauseFactor))
-      )
+      const pauseSeconds = Math.max(diskIntervalSeconds, Duration.toSeconds(took) * diskPauseFactor)
+      for (let seconds = pauseSeconds; ; seconds += pauseSeconds) {
+        yield* Effect.sleep(Duration.seconds(pauseSeconds))
+        if (seconds >= unchangedSecondsMax || (yield* mayHaveChanged)) break
+      }
     }
   })
 
 /** Settles with the first broken limit on time, workspace or egress. */
 export const firstBroken = <E>(
   limits: Limits,
-  measured: Effect.Effect<number, E>,
+  workspace: WatchedWorkspace<E>,
   violation: Effect.Effect<HostLimit>
 ): Effect.Effect<HostLimit, E> => {
   const { runtimeSecondsMax } = limits
@@ -98,7 +115,7 @@ export const firstBroken = <E>(
       Effect.sleep(Duration.seconds(runtimeSecondsMax)),
       (partial: Partial) => new TimedOut({ runtimeSecondsMax, partial })
     ),
-    Effect.as(overfull(measured, limits), diskFull(limits)),
+    Effect.as(overfull(workspace, limits), diskFull(limits)),
     violation
   ])
 }
@@ -106,9 +123,8 @@ export const firstBroken = <E>(
 export const watch = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
-  watched: {
+  watched: WatchedWorkspace<WorkspaceFailed | HostFailed | ContainerError> & {
     readonly emit: (event: RunEvent) => Effect.Effect<void>
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | HostFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     /** Settles when something that left the sandbox must end the run. */
     readonly violation: Effect.Effect<HostLimit>
@@ -149,7 +165,11 @@ export const watch = Effect.fnUntraced(function* (
 
   const ending: Ending = yield* Effect.raceAllFirst([
     exit,
-    firstBroken(limits, measured, watched.violation),
+    firstBroken(
+      limits,
+      { countedBytes: measured, mayHaveChanged: watched.mayHaveChanged },
+      watched.violation
+    ),
     Effect.as(Deferred.await(flooded), flooding),
     Effect.mapError(watched.failure, (error) => withPartial(error, soFar()))
   ])

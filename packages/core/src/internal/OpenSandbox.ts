@@ -34,6 +34,7 @@ export const make = Effect.fnUntraced(function* (
   const { egress, runId } = life
   const broken = yield* SandboxGuard.make(container, spec.limits, {
     countedBytes: AgentWatch.counted(container, workspace),
+    mayHaveChanged: workspace.mayHaveChanged,
     failure: endpoint?.failure ?? Effect.never,
     violation: egress.violation,
     onBroken: (why) => Ref.set(whyBroken, why)

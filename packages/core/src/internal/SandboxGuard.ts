@@ -29,8 +29,7 @@ const closed = new ContainerFailed({
 export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
-  watched: {
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | HostFailed | ContainerError>
+  watched: AgentWatch.WatchedWorkspace<WorkspaceFailed | HostFailed | ContainerError> & {
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
     /** Called once, unless the sandbox was simply closed. */
@@ -39,11 +38,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
   yield* Effect.raceAllFirst([
-    AgentWatch.firstBroken<ContainerError | WorkspaceFailed | HostFailed>(
-      limits,
-      watched.countedBytes,
-      watched.violation
-    ),
+    AgentWatch.firstBroken<ContainerError | WorkspaceFailed | HostFailed>(limits, watched, watched.violation),
     watched.failure,
     Effect.map(
       container.exit,

@@ -13,6 +13,10 @@ export const entriesMax = 1_000_000
 /** Maximum depth of directories in a workspace: one descriptor is held for each level. */
 export const levelsMax = 512
 
+/** Largest change of a disk that calls for no new count, in bytes, and as a share of the workspace's limit. */
+const unchangedBytesMax = 1024 * 1024
+const unchangedShareMax = 1 / 256
+
 /** Maximum number of concurrent `lstat` calls. */
 const looksMax = 32
 
@@ -50,8 +54,18 @@ export const make = Effect.fnUntraced(function* (
     Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
   )
   let bound: ReturnType<typeof boundOf> | undefined
+  let usedAtCount: number | undefined
+  const toleratedBytes = Math.min(unchangedBytesMax, workspaceBytesMax * unchangedShareMax)
   return {
+    /** Every byte that is written to a workspace is one that its disk uses. */
+    mayHaveChanged: Effect.map(
+      Effect.option(used),
+      (now) =>
+        now._tag === "None" || usedAtCount === undefined || Math.abs(now.value - usedAtCount) > toleratedBytes
+    ),
     countedBytes: Effect.gen(function* () {
+      // Before the count, so that a change during it is noticed.
+      usedAtCount = yield* used
       const bytes = yield* countedNow
       bound ??= boundOf((yield* start).certain)
       const possible = bound(yield* used)
