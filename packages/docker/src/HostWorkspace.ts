@@ -70,6 +70,7 @@ const forbidden: ReadonlyArray<Forbidden> = [
 
 const make = (options: Options = {}): Workspace["Service"] => {
   const { claims, isAllowed, look } = rulesOf(options)
+  const disks: WorkspaceMeasure.Disks = new Map()
   /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
   const waiting = new WeakMap<
     PreparedDirectories,
@@ -118,7 +119,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
     yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
     const own = workspaceMount(directory, isPrivate)
     const mounts = prepared.mounts.map((mount) => (mount.target === target ? own : mount))
-    const counted = yield* WorkspaceMeasure.make(directory, request)
+    const counted = yield* WorkspaceMeasure.make(directory, request, { disks })
     return {
       mounts,
       user,
@@ -133,7 +134,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
     yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
     const known = waiting.get(prepared)
     const directory = known?.directory ?? (yield* hold(sourceAt(prepared, target) ?? ""))
-    const counted = yield* WorkspaceMeasure.make(directory, request, known?.bytes)
+    const counted = yield* WorkspaceMeasure.make(directory, request, { disks, knownBytes: known?.bytes })
     return { mounts, user, ...counted, specialFiles: noSpecialFiles } satisfies AcquiredWorkspace
   })
 
@@ -157,7 +158,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
       ...(memory ? [] : [{ ...inputs, target: `${target}/.cogni` }]),
       ...planted
     ]
-    const counted = yield* WorkspaceMeasure.make(directory, request)
+    const counted = yield* WorkspaceMeasure.make(directory, request, { disks })
     const specialFiles = source.type === "temporary" ? noSpecialFiles : SpecialFiles.find(directory)
     return { mounts, user, ...counted, specialFiles } satisfies AcquiredWorkspace
   })

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"
+import { TestClock } from "effect/testing"
 import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import type * as NodeFiles from "node:fs/promises"
 import { tmpdir } from "node:os"
@@ -56,7 +57,8 @@ const directory = Effect.acquireRelease(
 const measured = Effect.fnUntraced(function* (path: string) {
   const held = yield* HeldDirectory.hold(path)
   const source = { type: "directory", path, counts: "all" } as const
-  const { countedBytes } = yield* WorkspaceMeasure.make(held, { source, workspaceBytesMax: bytesMax })
+  const request = { source, workspaceBytesMax: bytesMax }
+  const { countedBytes } = yield* WorkspaceMeasure.make(held, request, { disks: new Map() })
   return (yield* countedBytes).bytes
 }, Effect.scoped)
 
@@ -97,26 +99,54 @@ describe("WorkspaceMeasure", () => {
     assert.strictEqual(possible(850), 160, "so these 150 may all be of the run")
   })
 
-  it.effect("may have changed when its disk has, by more than a small share of the limit", () =>
+  it.effect("may have changed when its disk has, by more than a share of what may still be added", () =>
     Effect.gen(function* () {
       const held = yield* HeldDirectory.hold(yield* directory)
-      const source = { type: "temporary" } as const
-      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, {
-        source,
-        workspaceBytesMax: bytesMax
-      })
-      assert.isTrue(yield* mayHaveChanged, "nothing was counted yet")
-      disk.usedBytes = 10 * bytesMax
+      const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
+      const disks: WorkspaceMeasure.Disks = new Map()
+      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, { disks })
+      const changedTo = (usedBytes: number) =>
+        Effect.suspend(() => {
+          disk.usedBytes = usedBytes
+          disks.clear()
+          return mayHaveChanged
+        })
+      const before = 10 * bytesMax
+      assert.isTrue(yield* changedTo(before), "nothing was counted yet")
       yield* countedBytes
-      assert.isFalse(yield* mayHaveChanged)
-      disk.usedBytes += bytesMax / 256
-      assert.isFalse(yield* mayHaveChanged)
-      disk.usedBytes += 1
-      assert.isTrue(yield* mayHaveChanged)
-      disk.usedBytes -= (2 * bytesMax) / 256 + 2
-      assert.isTrue(yield* mayHaveChanged, "others may have removed more than the agent wrote")
+      assert.isFalse(yield* changedTo(before))
+      assert.isFalse(yield* changedTo(before + bytesMax / 8))
+      assert.isTrue(yield* changedTo(before + bytesMax / 8 + 1))
+      assert.isTrue(
+        yield* changedTo(before - bytesMax / 8 - 1),
+        "others may remove more than the agent writes"
+      )
+      writeFileSync(join(held.path, "half"), Buffer.alloc(bytesMax / 2))
+      disk.usedBytes = before
       yield* countedBytes
-      assert.isFalse(yield* mayHaveChanged)
+      assert.isFalse(yield* changedTo(before))
+      assert.isTrue(yield* changedTo(before + bytesMax / 16 + 1), "less may be added")
+    }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
+  )
+
+  it.effect("looks at a disk once for all workspaces on it, and again after half a second", () =>
+    Effect.gen(function* () {
+      const held = yield* HeldDirectory.hold(yield* directory)
+      const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
+      const disks: WorkspaceMeasure.Disks = new Map()
+      const [first, second] = yield* Effect.all([
+        WorkspaceMeasure.make(held, request, { disks }),
+        WorkspaceMeasure.make(held, request, { disks })
+      ])
+      disk.usedBytes = 0
+      yield* first.countedBytes
+      yield* second.countedBytes
+      disk.usedBytes = bytesMax
+      assert.isFalse(yield* first.mayHaveChanged)
+      yield* TestClock.adjust("500 millis")
+      assert.isTrue(yield* first.mayHaveChanged)
+      disk.usedBytes = 0
+      assert.isTrue(yield* second.mayHaveChanged, "this is what the first has seen")
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
   )
 

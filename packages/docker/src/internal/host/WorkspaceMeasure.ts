@@ -2,7 +2,7 @@
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
-import { Effect, Fiber } from "effect"
+import { Clock, Effect, Fiber } from "effect"
 import type { Stats } from "node:fs"
 import { lstat, opendir, statfs } from "node:fs/promises"
 import { attempt, refused } from "./WorkspaceRefusal.ts"
@@ -13,9 +13,11 @@ export const entriesMax = 1_000_000
 /** Maximum depth of directories in a workspace: one descriptor is held for each level. */
 export const levelsMax = 512
 
-/** Largest change of a disk that calls for no new count, in bytes, and as a share of the workspace's limit. */
-const unchangedBytesMax = 1024 * 1024
-const unchangedShareMax = 1 / 256
+/** Largest change of a disk that calls for no new count, as a share of what may still be added to a workspace. */
+const unchangedShareMax = 1 / 8
+
+/** How long what a disk uses is known, in milliseconds, if only a change of it is looked for. */
+const diskMillisMax = 500
 
 /** Maximum number of concurrent `lstat` calls. */
 const looksMax = 32
@@ -26,18 +28,30 @@ const looksMax = 32
  */
 export const inodeBytes = 512
 
+/** What the disks of workspaces use, by device: one look is for all workspaces on it. */
+export type Disks = Map<bigint, { readonly usedBytes: number; readonly atMillis: number }>
+
 /**
  * Starts measuring a workspace. An agent can hide files from a running count by moving them to directories that were
  * already counted, but it cannot hide disk usage. Once the disk's usage has grown by as much as the run may still add,
  * whichever process caused it, only a count at rest is certain.
  */
 export const make = Effect.fnUntraced(function* (
-  { access, path }: Pick<HeldDirectory, "access" | "path">,
+  { access, identity, path }: Pick<HeldDirectory, "access" | "identity" | "path">,
   { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">,
-  knownBytes?: number
+  { disks, knownBytes }: { readonly disks: Disks; readonly knownBytes?: number | undefined }
 ) {
   const measured = now({ access, path })
-  const used = attempt(path, () => usedBytes(access))
+  const used = Effect.gen(function* () {
+    const bytes = yield* attempt(path, () => usedBytes(access))
+    disks.set(identity.device, { usedBytes: bytes, atMillis: yield* Clock.currentTimeMillis })
+    return bytes
+  })
+  const lately = Effect.gen(function* () {
+    const known = disks.get(identity.device)
+    const isFresh = known !== undefined && (yield* Clock.currentTimeMillis) - known.atMillis < diskMillisMax
+    return isFresh ? known.usedBytes : yield* used
+  })
   // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
     source.type === "temporary"
@@ -54,19 +68,24 @@ export const make = Effect.fnUntraced(function* (
     Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
   )
   let bound: ReturnType<typeof boundOf> | undefined
-  let usedAtCount: number | undefined
-  const toleratedBytes = Math.min(unchangedBytesMax, workspaceBytesMax * unchangedShareMax)
+  let last: { readonly usedBytes: number; readonly toleratedBytes: number } | undefined
+  const note = (bytes: number, usedBytes: number) => {
+    last = { usedBytes, toleratedBytes: Math.max(0, workspaceBytesMax - bytes) * unchangedShareMax }
+  }
   return {
-    /** Every byte that is written to a workspace is one that its disk uses. */
+    /** Every byte that is written to a workspace is one more that its disk uses, unless others remove as many. */
     mayHaveChanged: Effect.map(
-      Effect.option(used),
+      Effect.option(lately),
       (now) =>
-        now._tag === "None" || usedAtCount === undefined || Math.abs(now.value - usedAtCount) > toleratedBytes
+        now._tag === "None" ||
+        last === undefined ||
+        Math.abs(now.value - last.usedBytes) > last.toleratedBytes
     ),
     countedBytes: Effect.gen(function* () {
       // Before the count, so that a change during it is noticed.
-      usedAtCount = yield* used
+      const usedAtCount = yield* used
       const bytes = yield* countedNow
+      note(bytes, usedAtCount)
       bound ??= boundOf((yield* start).certain)
       const possible = bound(yield* used)
       return { bytes, isCertain: bytes > workspaceBytesMax || possible <= workspaceBytesMax }
@@ -75,6 +94,7 @@ export const make = Effect.fnUntraced(function* (
       const usedBytes = yield* used
       const bytes = yield* countedNow
       bound = boundOf({ bytes, usedBytes })
+      note(bytes, usedBytes)
       return bytes
     })
   }
