@@ -80,11 +80,13 @@ const make = (options: Options = {}): Workspace["Service"] => {
   const fresh = Effect.fnUntraced(function* (base: string, memory: boolean) {
     const user = ownUser() ?? defaultUser
     const path = join(base, "workspace")
-    yield* Effect.acquireRelease(
+    const names = memory ? [] : [".cogni"]
+    const knownBytes = yield* Effect.acquireRelease(
       attemptOwn(path, async () => {
         await mkdir(path, { mode: 0o700 })
-        if (!memory) await mkdir(join(path, ".cogni"), { mode: 0o755 })
+        for (const name of names) await mkdir(join(path, name), { mode: 0o755 })
         if (ownUser() === undefined) await chown(path, user.userId, user.groupId)
+        return await WorkspaceMeasure.ofKnown(path, names)
       }),
       () =>
         // Empty now, if the agent left nothing: then no program has to be started for it.
@@ -93,7 +95,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
           removeTree(path)
         )
     )
-    return { directory: yield* hold(path), isPrivate: true, user }
+    return { directory: yield* hold(path), isPrivate: true, user, knownBytes }
   })
 
   /** The directories that were examined before a run got its sandbox. */
@@ -106,7 +108,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
     yield* claims.hold(runId, directory)
     // It is never removed: another run of the same workspace may have its inputs mounted there.
     if (!memory) yield* attempt(asked, () => controlDirectory(directory))
-    return { directory, isPrivate: isAllowed(asked), user }
+    return { directory, isPrivate: isAllowed(asked), user, knownBytes: undefined }
   })
 
   /** The directories of a waiting sandbox with the inputs of its run, and that run's own directory as its workspace. */
@@ -149,7 +151,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
       Effect.map(writeFiles(join(base, name), files), (made): Mount => ({ ...made, target }))
     )
     const { memory, source } = request
-    const { directory, isPrivate, user } = yield* source.type === "temporary"
+    const { directory, isPrivate, knownBytes, user } = yield* source.type === "temporary"
       ? fresh(base, memory)
       : given(request, source.path)
     const mounts: Array<Mount> = [
@@ -158,7 +160,7 @@ const make = (options: Options = {}): Workspace["Service"] => {
       ...(memory ? [] : [{ ...inputs, target: `${target}/.cogni` }]),
       ...planted
     ]
-    const counted = yield* WorkspaceMeasure.make(directory, request, { disks })
+    const counted = yield* WorkspaceMeasure.make(directory, request, { disks, knownBytes })
     const specialFiles = source.type === "temporary" ? noSpecialFiles : SpecialFiles.find(directory)
     return { mounts, user, ...counted, specialFiles } satisfies AcquiredWorkspace
   })

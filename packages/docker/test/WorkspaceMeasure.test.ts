@@ -112,7 +112,7 @@ describe("WorkspaceMeasure", () => {
           return mayHaveChanged
         })
       const before = 10 * bytesMax
-      assert.isTrue(yield* changedTo(before), "nothing was counted yet")
+      assert.isTrue(yield* changedTo(before), "it was not counted on such a disk")
       yield* countedBytes
       assert.isFalse(yield* changedTo(before))
       assert.isFalse(yield* changedTo(before + bytesMax / 8))
@@ -148,6 +148,19 @@ describe("WorkspaceMeasure", () => {
       disk.usedBytes = 0
       assert.isTrue(yield* second.mayHaveChanged, "this is what the first has seen")
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
+  )
+
+  it.effect("counts known directories as it counts any", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const held = yield* HeldDirectory.hold(root)
+      const ofKnown = (...names: ReadonlyArray<string>) =>
+        Effect.promise(() => WorkspaceMeasure.ofKnown(root, names))
+      assert.strictEqual(yield* ofKnown(), yield* WorkspaceMeasure.now(held))
+      mkdirSync(join(root, "one"))
+      mkdirSync(join(root, "two"))
+      assert.strictEqual(yield* ofKnown("one", "two"), yield* WorkspaceMeasure.now(held))
+    })
   )
 
   it.effect("refuses directories nested deeper than the maximum", () =>

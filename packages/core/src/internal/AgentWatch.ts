@@ -92,14 +92,17 @@ const overfull = <E>(
   limits: Limits
 ): Effect.Effect<void, E> =>
   Effect.gen(function* () {
+    let pauseSeconds = diskIntervalSeconds
+    let sinceCountSeconds = 0
     for (;;) {
-      const [took, bytes] = yield* Effect.timed(countedBytes)
-      if (bytes > limits.workspaceBytesMax) return
-      const pauseSeconds = Math.max(diskIntervalSeconds, Duration.toSeconds(took) * diskPauseFactor)
-      for (let seconds = pauseSeconds; ; seconds += pauseSeconds) {
-        yield* Effect.sleep(Duration.seconds(pauseSeconds))
-        if (seconds >= unchangedSecondsMax || (yield* mayHaveChanged)) break
+      if (sinceCountSeconds >= unchangedSecondsMax || (yield* mayHaveChanged)) {
+        const [took, bytes] = yield* Effect.timed(countedBytes)
+        if (bytes > limits.workspaceBytesMax) return
+        pauseSeconds = Math.max(diskIntervalSeconds, Duration.toSeconds(took) * diskPauseFactor)
+        sinceCountSeconds = 0
       }
+      yield* Effect.sleep(Duration.seconds(pauseSeconds))
+      sinceCountSeconds += pauseSeconds
     }
   })
 

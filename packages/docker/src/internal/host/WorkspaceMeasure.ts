@@ -5,6 +5,7 @@ import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Clock, Effect, Fiber } from "effect"
 import type { Stats } from "node:fs"
 import { lstat, opendir, statfs } from "node:fs/promises"
+import { join } from "node:path"
 import { attempt, refused } from "./WorkspaceRefusal.ts"
 
 /** Maximum number of files in a workspace. One with more cannot be measured, and ends its run. */
@@ -72,6 +73,8 @@ export const make = Effect.fnUntraced(function* (
   const note = (bytes: number, usedBytes: number) => {
     last = { usedBytes, toleratedBytes: Math.max(0, workspaceBytesMax - bytes) * unchangedShareMax }
   }
+  // Nothing has been added to it.
+  if (source.type === "temporary") note(0, usedBefore)
   return {
     /** Every byte that is written to a workspace is one more that its disk uses, unless others remove as many. */
     mayHaveChanged: Effect.map(
@@ -110,6 +113,14 @@ export const boundOf = ({ bytes, usedBytes }: { readonly bytes: number; readonly
     least = Math.min(least, usedNow)
     return bytes + usedNow - least
   }
+}
+
+/** Measures a directory whose entries are known and are empty directories. */
+export const ofKnown = async (path: string, names: ReadonlyArray<string>): Promise<number> => {
+  const [own, ...inner] = await Promise.all(
+    [path, ...names.map((name) => join(path, name))].map((place) => lstat(place))
+  )
+  return inner.reduce((bytes, { blocks }) => bytes + blocks * 512 + inodeBytes, own!.blocks * 512)
 }
 
 /** Measures a directory that nothing changes, so that a run need not do it. */
