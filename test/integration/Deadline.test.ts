@@ -273,6 +273,12 @@ describe.concurrent("the deadline of a container", () => {
         ["COGNI_HOLD=1"],
         "go\n"
       ],
+      [
+        "waiting for a run, and in which a program that loads has stopped the one that waits",
+        ["/usr/local/bin/cogni-init", "3600", "0", "/usr/local/bin/cogni-waiter", "load"],
+        ["COGNI_SOCKET=/llm-sock/llm.sock"],
+        `load\n${"0".repeat(32)}\n3\nsh\n-c\nkill -STOP $PPID; exec sleep 3600\n`
+      ],
       ["a relay's", ["/usr/local/bin/cogni-init", "0", "3600", "sleep", "3600"], [], ""]
     ] as const)("a container that is %s ends when its input ends", ([, entrypoint, env, input]) =>
       Effect.gen(function* () {
