@@ -8,8 +8,9 @@ import { named } from "@cogni/sandbox-core/Remedy"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
-import { path } from "./internal/engine/EngineHttp.ts"
+import { parsed, path } from "./internal/engine/EngineHttp.ts"
 import { classify, faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
+import * as KnownContainer from "./internal/engine/KnownContainer.ts"
 import * as PullProgress from "./internal/engine/PullProgress.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
@@ -288,6 +289,25 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
     inspect: (id: string) =>
       find("inspect", get(`${path("containers", id)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Inspected, "inspect"))
+      ),
+    /**
+     * Inspects a container again. Returns `known` itself while the engine answers the same about all that can change.
+     */
+    inspectAgain: (id: string, known: KnownContainer.KnownContainer | undefined) =>
+      find("inspect", async (abortSignal) => {
+        const where = `${path("containers", id)}/json`
+        const text = await http.text({ method: "GET", path: where, abortSignal })
+        return known !== undefined && KnownContainer.isUnchanged(text, known)
+          ? known
+          : { text, value: parsed(text) }
+      }).pipe(
+        Effect.flatMap((answer) => {
+          if (answer === undefined || !("text" in answer)) return Effect.succeed(answer)
+          return Effect.map(decoded(Inspected, "inspect")(answer.value), (inspected) => ({
+            inspected,
+            beginning: KnownContainer.beginningOf(answer.text)
+          }))
+        })
       ),
     named: (names: ReadonlyArray<string>) =>
       Effect.flatMap(call("list", get("/containers/json", withName(names))), decoded(Named, "list")),

@@ -234,6 +234,29 @@ describe("DockerApi", () => {
     })
   )
 
+  it.live("returns what is known of a container until the engine says something else about it", () =>
+    Effect.gen(function* () {
+      const State = { Status: "running", Running: true, OOMKilled: false, Pid: 7, ExitCode: 0 }
+      const found = { Id: "c", State, Image: "sha256:1", Name: "/c", ExecIDs: null as null | Array<string> }
+      const more = { HostConfig: { Memory: 1 }, GraphDriver: {} }
+      const last = { Config: { Labels: null, User: "1000" } }
+      let mounts = ["a", "b"]
+      const { api } = yield* engine({
+        "GET /containers/c/json": (response, request) =>
+          json({ ...found, ...more, Mounts: mounts, ...last })(response, request)
+      })
+      const first = yield* api.inspectAgain("c", undefined)
+      assert.strictEqual(first?.inspected.State.Pid, 7)
+      mounts = ["b", "a"]
+      assert.strictEqual(yield* api.inspectAgain("c", first), first)
+      found.ExecIDs = ["e"]
+      const second = yield* api.inspectAgain("c", first)
+      assert.deepStrictEqual(second?.inspected.ExecIDs, ["e"])
+      assert.strictEqual(yield* api.inspectAgain("c", second), second)
+      assert.isUndefined(yield* api.inspectAgain("gone", first))
+    })
+  )
+
   it.live("waits until another caller has removed the container", () =>
     Effect.gen(function* () {
       let calls = 0

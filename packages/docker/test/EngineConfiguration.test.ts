@@ -32,6 +32,16 @@ describe("EngineConfiguration", () => {
       }
   })
 
+  it("finds that something else is asked for, if the engine answers the same", () => {
+    const { of } = EngineConfiguration.make({ isWaiting: true })
+    const same = inspected()
+    assert.deepStrictEqual(of(same, asked).mismatches, [])
+    assert.deepStrictEqual(of(same, { ...asked }).mismatches, [])
+    assert.lengthOf(of(same, { ...asked, PidsLimit: 7 }).mismatches, 1)
+    // Not taken for equal because it was compared before.
+    assert.lengthOf(of(same, { ...asked, PidsLimit: 7 }).mismatches, 1)
+  })
+
   it("finds a container that the engine does not know", () => {
     assert.deepStrictEqual(EngineConfiguration.make({ isWaiting: true }).of(undefined, asked).mismatches, [
       "the engine does not know the container"

@@ -2,8 +2,9 @@
  * Compares what the engine says about one container with what was asked for. Pure.
  *
  * The container of a waiting sandbox is compared twice. A configuration that was found equal is not compared in detail
- * again, if neither text has changed: that takes longer than reading the answer of the engine, and a run waits for it.
+ * again, if neither what was asked for nor the engine's answer has changed: that takes long, and a run waits for it.
  */
+import { isDeepStrictEqual } from "node:util"
 import type { Inspected } from "../../DockerApi.ts"
 import type * as Hardening from "./Hardening.ts"
 import { engineMismatches } from "./PostureReport.ts"
@@ -14,17 +15,16 @@ export interface Compared {
   readonly mismatches: ReadonlyArray<string>
 }
 
-/** Keeps the texts only while a container waits: they have 50 KB. */
+/** An answer of the engine has not changed if it is the same object (`KnownContainer.ts`). */
 export const make = ({ isWaiting }: { readonly isWaiting: boolean }) => {
-  let equal: readonly [asked: string, used: string] | undefined
+  let equal: readonly [asked: Hardening.HostConfig, inspected: Inspected] | undefined
   return {
     of: (inspected: Inspected | undefined, hostConfig: Hardening.HostConfig): Compared => {
       if (inspected === undefined)
         return { inspected, mismatches: ["the engine does not know the container"] }
-      const [asked, used] = [JSON.stringify(hostConfig), JSON.stringify(inspected.HostConfig)]
-      const isEqual = equal?.[0] === asked && equal[1] === used
+      const isEqual = equal?.[1] === inspected && isDeepStrictEqual(equal[0], hostConfig)
       const mismatches = isEqual ? [] : engineMismatches(hostConfig, inspected.HostConfig)
-      equal = isWaiting && !isEqual && mismatches.length === 0 ? [asked, used] : undefined
+      equal = isWaiting && mismatches.length === 0 ? [hostConfig, inspected] : undefined
       return { inspected, mismatches }
     }
   }

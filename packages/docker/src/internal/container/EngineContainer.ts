@@ -20,6 +20,7 @@ import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
 import * as AttachedContainer from "../engine/AttachedContainer.ts"
 import type * as ContainerEvents from "../engine/ContainerEvents.ts"
+import type { KnownContainer } from "../engine/KnownContainer.ts"
 import * as Binding from "./Binding.ts"
 import * as ConfirmedExit from "./ConfirmedExit.ts"
 import * as ContainerEnvironment from "./ContainerEnvironment.ts"
@@ -78,6 +79,11 @@ export const open = Effect.fnUntraced(function* (
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
   const configuration = EngineConfiguration.make({ isWaiting })
+  /** The last answer of the engine, while the container waits. */
+  let known: KnownContainer | undefined
+  const inspectAgain = Effect.suspend(() => api.inspectAgain(id, known)).pipe(
+    Effect.map((found) => (known = found)?.inspected)
+  )
   let [stopRequested, isEmpty] = [false, false]
   /** First process of a container that waits, on this host, if a directory can be bound into it. */
   let processId: number | undefined
@@ -121,7 +127,7 @@ export const open = Effect.fnUntraced(function* (
     yield* starts.withPermits(1)(api.start(id))
     // Its input stays open, because every container ends when that ends: this happens when this process dies.
     if (role === "proxy") yield* attached.write(Buffer.from(stdin ?? ""))
-    const inspected = held ? yield* api.inspect(id) : undefined
+    const inspected = held ? yield* isWaiting ? inspectAgain : api.inspect(id) : undefined
     if (inspected !== undefined) kernel = yield* kernelFacts.open(inspected.State.Pid, id)
     if (!isWaiting) yield* follow
     yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
@@ -173,6 +179,7 @@ export const open = Effect.fnUntraced(function* (
       )
       const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
       const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
+      known = undefined
       // The limits of the run may have been in force before its program is.
       yield* requireUntroubled(troubled)
       const wrong = again === undefined ? undefined : PostureReport.programMismatches(report, again)[0]
@@ -224,7 +231,8 @@ export const open = Effect.fnUntraced(function* (
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
   const troubled = () => troubleOf(told, kernel, attached.hasSpoken())
   const used = () => kernel?.memoryBytes()
-  return { container, claim, load, fail, troubled, used, endedNow: attached.hasEnded, isEmpty: () => isEmpty }
+  const endedNow = attached.hasEnded
+  return { container, claim, load, fail, inspectAgain, troubled, used, endedNow, isEmpty: () => isEmpty }
 })
 
 /** Returns what happened to a waiting container that would be taken for something of its run. */

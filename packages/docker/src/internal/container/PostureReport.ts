@@ -115,8 +115,14 @@ const pairs = (rows: ReadonlyArray<string>, pattern: RegExp) =>
 export const parseReport = (text: string): Posture | undefined => {
   const all = text.split("\n")
   if (all[0] !== lines.begin || !all.includes(lines.end)) return undefined
-  const of = (word: string) =>
-    all.filter((line) => line.startsWith(`${word} `)).map((line) => line.slice(word.length + 1))
+  const byWord = new Map<string, Array<string>>()
+  for (const line of all) {
+    const at = line.indexOf(" ")
+    const rests = byWord.get(line.slice(0, at))
+    if (rests === undefined) byWord.set(line.slice(0, at), [line.slice(at + 1)])
+    else rests.push(line.slice(at + 1))
+  }
+  const of = (word: string) => byWord.get(word) ?? []
   const identities = parseIdentities(of("inode"))
   const [bootId] = of("boot")
   return {

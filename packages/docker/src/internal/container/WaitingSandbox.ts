@@ -45,6 +45,7 @@ export const make = Effect.fnUntraced(function* (
     fail,
     hardened,
     hostConfig,
+    inspectAgain,
     load,
     nameOf,
     noteRun,
@@ -60,7 +61,7 @@ export const make = Effect.fnUntraced(function* (
   const { image } = spec
   const waitingName = nameOf(spec.runId, "agent")
   const whyNot = Effect.map(
-    Effect.all([api.inspect(container.id), api.named([waitingName])], { concurrency: 2 }),
+    Effect.all([inspectAgain, api.named([waitingName])], { concurrency: 2 }),
     ([inspected, named]) => whyUnusable({ image, inspected, named }) ?? troubled()
   )
 
@@ -82,10 +83,9 @@ export const make = Effect.fnUntraced(function* (
     const onEngine = Effect.gen(function* () {
       if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
       // The second call says at once which image has the name now, and whether the name of the run is free.
-      const [inspected, named] = yield* Effect.all(
-        [api.inspect(container.id), api.named([waitingName, name])],
-        { concurrency: 2 }
-      )
+      const [inspected, named] = yield* Effect.all([inspectAgain, api.named([waitingName, name])], {
+        concurrency: 2
+      })
       const why = whyUnusable({ image, inspected, named }) ?? troubled()
       if (why !== undefined) return yield* unusable(why)
       return named.every(({ Id }) => Id === container.id) ? inspected : yield* nameInUse(name)

@@ -37,14 +37,24 @@ export const make = Effect.fnUntraced(function* (
     ({ close }) => Effect.sync(close)
   )
   const call: EngineConnection["call"] = (operation, run, about = {}) =>
-    Effect.tryPromise({
-      try: (own) => {
-        if (about.secondsMax === Infinity) return run(own)
-        const timeout = AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)
-        const signal = AbortSignal.any([own, timeout])
-        return orAborted(run(signal), signal)
-      },
-      catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
+    Effect.callback((resume) => {
+      const controller = new AbortController()
+      const fail = (thrown: unknown) =>
+        resume(Effect.fail(classify(operation, thrown, { ...about, address: format(address) })))
+      const { secondsMax = callSecondsMax } = about
+      // An answer that is cut off while it is read would report a lost connection, so this fails first.
+      const expire = () => {
+        fail(Object.assign(new Error("aborted"), { code: "ABORT_ERR" }))
+        controller.abort()
+      }
+      const timer = secondsMax === Infinity ? undefined : setTimeout(expire, secondsMax * 1000)
+      new Promise<Awaited<ReturnType<typeof run>>>((resolve) => resolve(run(controller.signal)))
+        .then((value) => resume(Effect.succeed(value)), fail)
+        .finally(() => clearTimeout(timer))
+      return Effect.sync(() => {
+        clearTimeout(timer)
+        controller.abort()
+      })
     })
   return {
     http,
@@ -57,12 +67,3 @@ export const make = Effect.fnUntraced(function* (
 const undefinedIfAbsent = (thrown: unknown): undefined => {
   if (!isNotFound(faultOf(thrown))) throw thrown
 }
-
-/** Rejects when the signal aborts. An answer that is cut off while it is read would report a lost connection instead. */
-const orAborted = <A>(pending: Promise<A>, signal: AbortSignal): Promise<A> =>
-  new Promise((resolve, reject) => {
-    const abort = () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" }))
-    if (signal.aborted) abort()
-    signal.addEventListener("abort", abort, { once: true })
-    pending.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort))
-  })

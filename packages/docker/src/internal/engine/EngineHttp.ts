@@ -23,6 +23,8 @@ interface EngineCall {
 export interface EngineHttp {
   /** Returns the JSON value of an answer, or `undefined` if the answer is empty. */
   readonly json: (call: EngineCall) => Promise<unknown>
+  /** Returns the text of an answer. {@link parsed} reads it. */
+  readonly text: (call: EngineCall) => Promise<string>
   /** Returns an answer as soon as it begins. Destroying it closes its connection. */
   readonly stream: (call: EngineCall) => Promise<Readable>
   /** Upgrades a connection, and returns its bytes in both directions. */
@@ -110,18 +112,16 @@ export const make = (address: DockerAddress): EngineHttp => {
     throw await refusal(begun)
   }
 
+  const textOf = async (call: EngineCall): Promise<string> => {
+    const { release, response } = await succeed(call)
+    const text = await read(response, answerBytesMax).finally(release)
+    if (text === undefined) throw new Error(`the answer is longer than ${answerBytesMax} bytes`)
+    return text
+  }
+
   return {
-    json: async (call) => {
-      const { release, response } = await succeed(call)
-      const text = await read(response, answerBytesMax).finally(release)
-      if (text === undefined) throw new Error(`the answer is longer than ${answerBytesMax} bytes`)
-      if (text === "") return undefined
-      try {
-        return JSON.parse(text)
-      } catch {
-        throw new Error("unexpected response: it is not JSON")
-      }
-    },
+    json: (call) => textOf(call).then(parsed),
+    text: textOf,
     stream: async (call) => {
       const { release, response } = await succeed(call)
       release()
@@ -137,6 +137,16 @@ export const make = (address: DockerAddress): EngineHttp => {
       throw new Error(`the engine answered ${statusCode} instead of upgrading the connection`)
     },
     close: () => agent.destroy()
+  }
+}
+
+/** Returns the JSON value of the text of an answer, or `undefined` if that is empty. */
+export const parsed = (text: string): unknown => {
+  if (text === "") return undefined
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new Error("unexpected response: it is not JSON")
   }
 }
 
@@ -160,17 +170,21 @@ interface Answered {
 type Begun = Answered | { readonly _tag: "Upgraded"; readonly socket: Duplex }
 
 /** Reads the text of an answer. Returns `undefined` and closes the connection if it is too long. */
-const read = async (response: IncomingMessage, bytesMax: number): Promise<string | undefined> => {
-  const pieces: Array<Buffer> = []
-  let bytes = 0
-  for await (const piece of response as AsyncIterable<Buffer>) {
-    bytes += piece.byteLength
-    // Leaving the loop destroys the answer and its connection.
-    if (bytes > bytesMax) return undefined
-    pieces.push(piece)
-  }
-  return Buffer.concat(pieces).toString("utf8")
-}
+const read = (response: IncomingMessage, bytesMax: number): Promise<string | undefined> =>
+  new Promise((resolve, reject) => {
+    const pieces: Array<Buffer> = []
+    let bytes = 0
+    response.on("data", (piece: Buffer) => {
+      bytes += piece.byteLength
+      pieces.push(piece)
+      if (bytes <= bytesMax) return
+      resolve(undefined)
+      response.destroy()
+    })
+    response.once("end", () => resolve(Buffer.concat(pieces).toString("utf8")))
+    // Also if the engine closes the connection in the middle of an answer.
+    response.once("error", reject)
+  })
 
 /** The error of an answer that reports a failure: its status, and the engine's message. */
 const refusal = async ({ release, response }: Answered): Promise<Error> => {
