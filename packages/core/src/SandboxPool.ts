@@ -288,14 +288,14 @@ const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
 
 const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
   const beganMillis = yield* Clock.currentTimeMillis
-  const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, asked, beganMillis)
+  const plan = planOf(state, SandboxShape.make(asked), asked.spec)
+  const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, plan.key, asked.spec, beganMillis)
   if (reason !== undefined) {
     state.cold[reason] = (state.cold[reason] ?? 0) + 1
     yield* PoolMetrics.claimed("cold")
     yield* PoolMetrics.cold(reason)
     return { _tag: "Cold", use: reason } satisfies Cold
   }
-  const plan = planOf(state, SandboxShape.make(asked), asked.spec)
   noteDemand(state, plan, beganMillis)
   const entry = yield* usable(state, plan)
   const nowMillis = yield* Clock.currentTimeMillis
@@ -355,14 +355,15 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
 /** Returns whether a run has too little memory for code that was loaded under the limit of a larger one. */
 const memoryReason = (
   { known, limits }: PoolState.PoolState,
-  asked: SandboxShape.Asked,
+  key: string,
+  spec: Pick<SandboxSpec, "limits">,
   nowMillis: number
 ) => {
-  const demand = known.get(SandboxShape.keyOf(SandboxShape.make(asked)))?.demand
+  const demand = known.get(key)?.demand
   if (demand?.loads !== true) return undefined
   const measured = PoolPolicy.measuredAt(demand, nowMillis, limits)
   return measured.length > 0 &&
-    asked.spec.limits.memoryBytesMax < PoolPolicy.bytesOf({ loads: true, measured }) + PoolPolicy.sandboxBytes
+    spec.limits.memoryBytesMax < PoolPolicy.bytesOf({ loads: true, measured }) + PoolPolicy.sandboxBytes
     ? ("memory" as const)
     : undefined
 }

@@ -1,6 +1,7 @@
 /** The calls of `DockerApi` as they reach an engine, and the engine's answers, without Docker. */
 import { assert, describe, it } from "@effect/vitest"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Cause, Effect, Exit, Fiber, Stream } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
@@ -8,7 +9,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Duplex } from "node:stream"
 import { text } from "node:stream/consumers"
-import { frames } from "../src/internal/engine/AttachedContainer.ts"
+import { eachChunk } from "../src/internal/engine/AttachedContainer.ts"
 import { answerBytesMax, path, target } from "../src/internal/engine/EngineHttp.ts"
 import { hostConfig } from "../src/internal/container/Hardening.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
@@ -375,7 +376,8 @@ describe("DockerApi", () => {
       })
       const socket = yield* api.attach("c")
       socket.end("go\n")
-      const chunks = yield* Stream.runCollect(frames(socket))
+      const chunks: Array<OutputChunk> = []
+      yield* eachChunk(socket, (chunk) => Effect.sync(() => void chunks.push(chunk)))
       assert.deepStrictEqual(
         chunks.map(({ bytes, channel }) => `${channel}: ${Buffer.from(bytes)}`),
         ["stdout: early ", "stderr: problem", "stdout: got go\n"]

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { differences, inTime, whyUnusable } from "../src/internal/container/WaitingSandbox.ts"
+import { differences, inTime, whyMisnamed, whyStopped } from "../src/internal/container/WaitingSandbox.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const inspected = (Status: string) => ({
@@ -15,25 +15,21 @@ const named = [others, { Id: "one", Image: image }]
 
 describe("WaitingSandbox", () => {
   it("is unusable unless it runs, from the image that has its name now", () => {
-    const why = (of: ReturnType<typeof inspected> | undefined) => whyUnusable({ image, named, inspected: of })
-    assert.isUndefined(why(inspected("running")))
-    assert.strictEqual(why(undefined), "it was removed")
-    assert.strictEqual(why(inspected("exited")), "it is exited")
-    assert.strictEqual(why(inspected("paused")), "it is paused")
+    assert.isUndefined(whyStopped(inspected("running")))
+    assert.strictEqual(whyStopped(undefined), "it was removed")
+    assert.strictEqual(whyStopped(inspected("exited")), "it is exited")
+    assert.strictEqual(whyStopped(inspected("paused")), "it is paused")
+    assert.isUndefined(whyMisnamed({ id: "one", image, named }))
     const replaced = [others, { Id: "one", Image: "sha256:0123" }]
     assert.strictEqual(
-      whyUnusable({ image, named: replaced, inspected: inspected("running") }),
+      whyMisnamed({ id: "one", image, named: replaced }),
       "its image was replaced or removed"
     )
-    assert.strictEqual(
-      whyUnusable({ image, named: [others], inspected: inspected("running") }),
-      "it was renamed"
-    )
+    assert.strictEqual(whyMisnamed({ id: "one", image, named: [others] }), "it was renamed")
   })
 
   it("is unusable if the engine has started another program in it", () => {
-    const why = (ExecIDs: ReadonlyArray<string> | null) =>
-      whyUnusable({ image, named, inspected: { ...inspected("running"), ExecIDs } })
+    const why = (ExecIDs: ReadonlyArray<string> | null) => whyStopped({ ...inspected("running"), ExecIDs })
     assert.isUndefined(why(null))
     assert.isUndefined(why([]))
     assert.strictEqual(why(["a"]), "another program was started in it while it waited")

@@ -12,8 +12,7 @@ import type {
   ContainerExit,
   ContainerSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
-import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
-import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
+import { ContainerFailed, type PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
@@ -33,6 +32,7 @@ import * as LoadedProgram from "./LoadedProgram.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
+import * as Witnesses from "./Witnesses.ts"
 
 /** Services that all containers of a runtime share. */
 export interface Engine {
@@ -56,6 +56,14 @@ export interface Asked {
 }
 
 type Compared = EngineConfiguration.Compared
+
+/** What a claim asks the engine. */
+interface OnEngine {
+  /** Fails if the names of the container and its image are not as they must be. The engine needs longest for it. */
+  readonly named: Effect.Effect<void, ContainerError>
+  /** Gives the container the limits of its run, and asks for its configuration. Fails if it cannot serve a run. */
+  readonly inspected: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
+}
 
 const atOnce = { startImmediately: true }
 
@@ -117,7 +125,8 @@ export const open = Effect.fnUntraced(function* (
     yield* hearExit
     return spareToken
   })
-  const seenIn = (now: Compared, report: string) => posture(now, { ...asked, ...kernelFacts }, report)
+  const seenIn = (now: Compared, witnessed: Witnesses.Witnessed) =>
+    Witnesses.posture(now, { ...asked, ...kernelFacts }, witnessed)
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -142,7 +151,7 @@ export const open = Effect.fnUntraced(function* (
     if (!held) return undefined
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
-    const seen = yield* seenIn(atStart, report)
+    const seen = yield* seenIn(atStart, Witnesses.look(report, atStart, asked.spec))
     processId = PostureReport.takesDirectory(report) ? inspected?.State.Pid : undefined
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
@@ -151,7 +160,7 @@ export const open = Effect.fnUntraced(function* (
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
     Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
-      seenIn(atStart, report)
+      seenIn(atStart, Witnesses.look(report, atStart, asked.spec))
     )
 
   /**
@@ -160,7 +169,7 @@ export const open = Effect.fnUntraced(function* (
    */
   const claim = (
     run: Omit<Asked, "sinceMillis">,
-    onEngine: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>,
+    { inspected, named }: OnEngine,
     bindDirectory?: (processId: number) => Effect.Effect<void, ContainerError>
   ) =>
     Effect.gen(function* () {
@@ -175,18 +184,22 @@ export const open = Effect.fnUntraced(function* (
       const message = Binding.encode(run.spec, { token: word, hasDirectory })
       const binding = place === undefined ? undefined : bindDirectory?.(place)
       const claiming = (binding ?? Effect.void).pipe(
-        Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word))
+        Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word)),
+        // The engine's answers come later in most cases.
+        Effect.map((report) => ({ report, witnessed: Witnesses.look(report, atStart, run.spec) }))
       )
-      const comparing = Effect.map(onEngine, (found) => configuration.of(found, run.hostConfig))
-      const [report, configured] = yield* Effect.all([claiming, comparing], { concurrency: 2 })
+      const comparing = Effect.map(inspected, (found) => configuration.of(found, run.hostConfig))
+      const [, { report, witnessed }, configured] = yield* Effect.all([named, claiming, comparing], {
+        concurrency: 3
+      })
       known = undefined
       // The limits of the run may have been in force before its program is.
       yield* requireUntroubled(troubled)
       const wrong = again === undefined ? undefined : PostureReport.programMismatches(report, again)[0]
       if (wrong !== undefined) return yield* notLoaded(wrong)
-      const seen = yield* seenIn(configured, report)
-      yield* noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
-      if (hasDirectory) yield* noneOf(DirectoryBinder.mismatches(seen))
+      const seen = yield* seenIn(configured, witnessed)
+      yield* Witnesses.noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
+      if (hasDirectory) yield* Witnesses.noneOf(DirectoryBinder.mismatches(seen))
       return seen
     }).pipe(
       // A sandbox ends itself when its program is of no use.
@@ -312,40 +325,7 @@ const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
 ): Effect.Effect<void, PostureMismatch> =>
-  noneOf(EngineConfiguration.make({ isWaiting: false }).of(inspected, hostConfig).mismatches)
-
-const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
-  mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
-
-/** Combines the reports of all witnesses, or fails with the mismatches. */
-const posture = (
-  { inspected, mismatches }: Compared,
-  {
-    bootId,
-    networkMismatches,
-    spec
-  }: Pick<Asked, "networkMismatches" | "spec"> & { readonly bootId: string },
-  report: string
-): Effect.Effect<Posture, PostureMismatch> => {
-  const seen = PostureReport.parseReport(report)
-  if (seen === undefined || inspected === undefined) {
-    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
-  }
-  const held = spec.mounts.flatMap(({ held, target }) => (held === undefined ? [] : [target]))
-  const process = KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, held)
-  const found = [
-    ...mismatches,
-    ...(networkMismatches?.(inspected) ?? []),
-    ...(process === undefined
-      ? []
-      : [
-          ...PostureReport.hostMismatches(PostureReport.parseStatus(process.status)),
-          ...hostExchanged(spec.mounts, bootId, (target) => process.identities.get(target))
-        ])
-  ]
-  const witnesses = process === undefined ? (["engine"] as const) : (["engine", "host"] as const)
-  return Effect.as(noneOf(found), { ...seen, confirmedBy: [...seen.confirmedBy, ...witnesses] })
-}
+  Witnesses.noneOf(EngineConfiguration.make({ isWaiting: false }).of(inspected, hostConfig).mismatches)
 
 /** The error of a container without a supervisor, which runs a single program. */
 const unsupervised = new ContainerFailed({

@@ -61,11 +61,18 @@ const opened = (path: string): Effect.Effect<() => string | undefined, never, Sc
 
 const buffer = Buffer.alloc(4096)
 
-const count = (text: string | undefined, key?: string): number | undefined => {
-  const digits = key === undefined ? /^\s*(\d+)/u : new RegExp(`^${key}\\s+(\\d+)`, "mu")
-  const value = digits.exec(text ?? "")?.[1]
+const numberIn = (text: string | undefined, pattern: RegExp): number | undefined => {
+  const value = pattern.exec(text ?? "")?.[1]
   return value === undefined ? undefined : Number(value)
 }
+
+const count = (text: string | undefined): number | undefined => numberIn(text, /^\s*(\d+)/u)
+
+/** Number of processes that were killed because memory ran out. */
+const oomKills = (text: string | undefined): number | undefined => numberIn(text, /^oom_kill\s+(\d+)/mu)
+
+/** Number of processes that were refused. */
+const refusals = (text: string | undefined): number | undefined => numberIn(text, /^max\s+(\d+)/mu)
 
 /**
  * Returns the paths of the control group files of a process, from its `/proc/PID/cgroup`. `undefined`: its control
@@ -228,8 +235,8 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
     const before = [memoryBytes, processes, oomKilled, processesRefused]
     memoryBytes = most(memoryBytes, count(memoryPeak()))
     processes = most(processes, count(pidsPeak()) ?? count(pids()))
-    oomKilled ||= (count(memoryEvents(), "oom_kill") ?? 0) > 0
-    processesRefused ||= (count(pidsEvents(), "max") ?? 0) > 0
+    oomKilled ||= (oomKills(memoryEvents()) ?? 0) > 0
+    processesRefused ||= (refusals(pidsEvents()) ?? 0) > 0
     return [memoryBytes, processes, oomKilled, processesRefused].some(
       (value, index) => value !== before[index]
     )
@@ -262,11 +269,11 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
   const memoryUsed = () => {
     const used = count(KernelFile.read(files.memory))
     const parts = KernelFile.read(files.memoryParts)
-    const filePages = (name: string) => count(parts, `total_${name}`) ?? count(parts, name) ?? 0
+    const field = (name: string) => numberIn(parts, new RegExp(`^${name}\\s+(\\d+)`, "mu"))
+    const filePages = (name: string) => field(`total_${name}`) ?? field(name) ?? 0
     return used === undefined ? undefined : used - filePages("active_file") - filePages("inactive_file")
   }
-  const isComplete =
-    count(memoryEvents(), "oom_kill") !== undefined && count(pidsEvents(), "max") !== undefined
+  const isComplete = oomKills(memoryEvents()) !== undefined && refusals(pidsEvents()) !== undefined
   const limits = (): KernelLimits => ({
     memoryBytes: limitOf(memoryLimit()),
     processes: limitOf(pidsLimit()),

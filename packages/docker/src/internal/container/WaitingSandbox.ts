@@ -62,7 +62,8 @@ export const make = Effect.fnUntraced(function* (
   const waitingName = nameOf(spec.runId, "agent")
   const whyNot = Effect.map(
     Effect.all([inspectAgain, api.named([waitingName])], { concurrency: 2 }),
-    ([inspected, named]) => whyUnusable({ image, inspected, named }) ?? troubled()
+    ([inspected, named]) =>
+      whyStopped(inspected) ?? whyMisnamed({ id: container.id, image, named }) ?? troubled()
   )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
@@ -80,22 +81,31 @@ export const make = Effect.fnUntraced(function* (
     const runConfig = hardened({ ...run, mounts })
     const bindDirectory =
       directory && ((processId: number) => binder.bind(jobOf(container.id, processId, spec, directory.asked)))
-    const onEngine = Effect.gen(function* () {
-      if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
-      // The second call says at once which image has the name now, and whether the name of the run is free.
-      const [inspected, named] = yield* Effect.all([inspectAgain, api.named([waitingName, name])], {
-        concurrency: 2
-      })
-      const why = whyUnusable({ image, inspected, named }) ?? troubled()
-      if (why !== undefined) return yield* unusable(why)
-      return named.every(({ Id }) => Id === container.id) ? inspected : yield* nameInUse(name)
-    })
+    const resized = isSameSize(hostConfig, runConfig)
+      ? Effect.void
+      : api.update(container.id, sizeOf(runConfig))
+    const onEngine = {
+      // Says at once which image has the name now, and whether the name of the run is free.
+      named: inTime(
+        Effect.flatMap(api.named([waitingName, name]), (named) => {
+          const why = whyMisnamed({ id: container.id, image, named })
+          if (why !== undefined) return Effect.fail(unusable(why))
+          return named.every(({ Id }) => Id === container.id) ? Effect.void : Effect.fail(nameInUse(name))
+        })
+      ),
+      inspected: inTime(
+        Effect.tap(Effect.andThen(resized, inspectAgain), (inspected) => {
+          const why = whyStopped(inspected)
+          return why === undefined ? Effect.void : Effect.fail(unusable(why))
+        })
+      )
+    }
     // If another process has started a run of this ID meanwhile, this one ends.
     const renamed = RunName.give(api, { id: container.id, name, fail })
     return {
       ...container,
       // Compares all of the engine's configuration with that of a cold start.
-      start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine), bindDirectory),
+      start: claim({ spec: run, hostConfig: runConfig }, onEngine, bindDirectory),
       proceed: noted.noteStart.pipe(
         Effect.andThen(container.proceed),
         Effect.andThen(Effect.forkIn(renamed, scope)),
@@ -149,21 +159,29 @@ export const inTime = <A>(onEngine: Effect.Effect<A, ContainerError>): Effect.Ef
     orElse: () => Effect.fail(unusable(`the engine did not answer within ${engineSecondsMax} s`))
   })
 
-/** Returns why a sandbox of an image cannot serve a run, from what the engine says about it and about names. Pure. */
-export const whyUnusable = ({
-  image,
-  inspected,
-  named
-}: {
-  readonly image: string
-  readonly inspected: Pick<Inspected, "ExecIDs" | "Id" | "State"> | undefined
-  readonly named: ReadonlyArray<{ readonly Id: string; readonly Image: string }>
-}): string | undefined => {
+/** Returns why a container cannot serve a run, from what the engine says about it. Pure. */
+export const whyStopped = (
+  inspected: Pick<Inspected, "ExecIDs" | "State"> | undefined
+): string | undefined => {
   if (inspected === undefined) return "it was removed"
   if (inspected.State.Status !== "running") return `it is ${inspected.State.Status}`
   // Its starter could have changed it, and could still read what the run does.
-  if ((inspected.ExecIDs ?? []).length > 0) return "another program was started in it while it waited"
-  const own = named.find(({ Id }) => Id === inspected.Id)
+  return (inspected.ExecIDs ?? []).length > 0
+    ? "another program was started in it while it waited"
+    : undefined
+}
+
+/** Returns why a container of an image cannot serve a run, from the containers that have some names. Pure. */
+export const whyMisnamed = ({
+  id,
+  image,
+  named
+}: {
+  readonly id: string
+  readonly image: string
+  readonly named: ReadonlyArray<{ readonly Id: string; readonly Image: string }>
+}): string | undefined => {
+  const own = named.find(({ Id }) => Id === id)
   if (own === undefined) return "it was renamed"
   return own.Image === image ? undefined : "its image was replaced or removed"
 }

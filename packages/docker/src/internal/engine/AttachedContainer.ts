@@ -26,14 +26,22 @@ const brokenStream = (thrown: unknown) =>
     remedy: "It was stopped or has crashed: read its log, then start it and try again"
   })
 
-/** Reads an attach stream as chunks of output, with back-pressure on the container. */
-export const frames = (socket: Duplex): Stream.Stream<OutputChunk, RuntimeUnavailable> =>
-  Stream.suspend(() => {
-    const demultiplexer = LogStream.make()
-    return Stream.fromAsyncIterable(socket as AsyncIterable<Uint8Array>, brokenStream).pipe(
-      Stream.flatMap((bytes) => Stream.fromArray(demultiplexer.push(bytes)))
-    )
-  })
+/**
+ * Reads an attach stream until it ends, with back-pressure on the container. A loop and no `Stream`, because a run waits
+ * for each of the first chunks.
+ */
+export const eachChunk = Effect.fnUntraced(function* (
+  socket: Duplex,
+  take: (chunk: OutputChunk) => Effect.Effect<unknown>
+) {
+  const demultiplexer = LogStream.make()
+  const pieces = (socket as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
+  for (;;) {
+    const piece = yield* Effect.tryPromise({ try: () => pieces.next(), catch: brokenStream })
+    if (piece.done === true) return
+    for (const chunk of demultiplexer.push(piece.value)) yield* take(chunk)
+  }
+})
 
 const write = (socket: Duplex, bytes: Uint8Array | string): Effect.Effect<void> =>
   Effect.callback((resume) => {
@@ -123,8 +131,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   return {
     /** Begins to read. Call it before the start, so that no output is missed. */
-    listen: frames(options.socket).pipe(
-      Stream.runForEach(take),
+    listen: eachChunk(options.socket, take).pipe(
       Effect.exit,
       Effect.tap(() => {
         hasEnded = true

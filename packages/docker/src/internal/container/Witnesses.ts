@@ -1,0 +1,68 @@
+/**
+ * The witnesses of a sandbox's isolation: its own report, the configuration that its engine states, and this host.
+ *
+ * A sandbox that waited reports once more when it has got its run. The host looks at it then, and does not wait for the
+ * engine's answers, which come later in most cases.
+ */
+import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
+import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
+import { Effect } from "effect"
+import type * as EngineConfiguration from "./EngineConfiguration.ts"
+import type * as EngineContainer from "./EngineContainer.ts"
+import * as KernelFacts from "./KernelFacts.ts"
+import * as PostureReport from "./PostureReport.ts"
+
+/** Fails with what is not as it must be, if there is anything. */
+export const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
+  mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
+
+/** What a sandbox reports of itself, and what the host sees then of its first process. */
+export interface Witnessed {
+  readonly inside: Posture | undefined
+  readonly processId: number | undefined
+  /** Absent: this host cannot see it. */
+  readonly process: ReturnType<typeof KernelFacts.firstProcess>
+}
+
+/** Looks at a container that has reported its posture. */
+export const look = (
+  report: string,
+  { inspected }: Pick<EngineConfiguration.Compared, "inspected">,
+  { mounts }: Pick<ContainerSpec, "mounts">
+): Witnessed => {
+  const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
+  return {
+    inside: PostureReport.parseReport(report),
+    processId: inspected?.State.Pid,
+    process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, held)
+  }
+}
+
+/** Combines the reports of all witnesses, or fails with the mismatches. */
+export const posture = (
+  { inspected, mismatches }: EngineConfiguration.Compared,
+  {
+    bootId,
+    networkMismatches,
+    spec
+  }: Pick<EngineContainer.Asked, "networkMismatches" | "spec"> & { readonly bootId: string },
+  { inside, process, processId }: Witnessed
+): Effect.Effect<Posture, PostureMismatch> => {
+  if (inside === undefined || inspected === undefined) {
+    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
+  }
+  const found = [
+    ...mismatches,
+    ...(processId === inspected.State.Pid ? [] : ["the engine names another first process than before"]),
+    ...(networkMismatches?.(inspected) ?? []),
+    ...(process === undefined
+      ? []
+      : [
+          ...PostureReport.hostMismatches(PostureReport.parseStatus(process.status)),
+          ...hostExchanged(spec.mounts, bootId, (target) => process.identities.get(target))
+        ])
+  ]
+  const witnesses = process === undefined ? (["engine"] as const) : (["engine", "host"] as const)
+  return Effect.as(noneOf(found), { ...inside, confirmedBy: [...inside.confirmedBy, ...witnesses] })
+}
