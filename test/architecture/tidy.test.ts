@@ -63,6 +63,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
       "test/bench/sharing.ts": "a program: where its options come from",
+      "test/harness/Engine.ts": "the engine and the OCI runtime that a user of ./dev has chosen",
       "test/harness/LiteLlm.ts": "the path of the LiteLLM that ./dev installed",
       "test/harness/LinkedPrograms.ts": "the directory that a run of vitest hands to its processes",
       "test/harness/PackedPackages.ts": "the directory that a run of vitest hands to its processes",
@@ -133,6 +134,12 @@ const words: ReadonlyArray<{
     word: new RegExp(spelled("@effect/", "schema|effect/", "unstable|Context\\.", "Tag\\b"), "u"),
     instead: "the name in Effect 4 (docs/adr/0001-effect-4-and-its-schema.md)",
     where: (path) => /\.tsx?$/u.test(path)
+  },
+  {
+    title: "tests use the engine that DOCKER_HOST names, as their docker command does",
+    word: /\bDocker(?:Api\.layer|ContainerRuntime\.layer(?:Api)?)\(\)/u,
+    instead: "Engine.api(), or Engine.options or Engine.runtime as options (test/harness/Engine.ts)",
+    where: (path) => /^test\/(?:harness|integration|stack)\//u.test(path)
   }
 ]
 

@@ -13,6 +13,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import * as Engine from "./Engine.ts"
 import * as Images from "./Images.ts"
 import * as LeakCheck from "./LeakCheck.ts"
 import * as LinkedPrograms from "./LinkedPrograms.ts"
@@ -112,7 +113,8 @@ const make = Effect.gen(function* () {
     COGNI_STATE_DIR: stateDirectory,
     COGNI_RUNTIME_IMAGE: Images.runtime,
     COGNI_PROXY_IMAGE: Images.proxy,
-    COGNI_BILLING_ACCOUNT: "acct-tests"
+    COGNI_BILLING_ACCOUNT: "acct-tests",
+    ...Engine.variables
   }
   const start = (argv: ReadonlyArray<string>, options: Options = {}) =>
     Effect.acquireRelease(
@@ -158,4 +160,4 @@ const make = Effect.gen(function* () {
 
 /** Fails at the end if its runs have left anything behind. */
 export const layer: Layer.Layer<CliProcess | DockerApi.DockerApi | Directory, RuntimeUnavailable> =
-  Layer.effect(CliProcess, make).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer)))
+  Layer.effect(CliProcess, make).pipe(Layer.provideMerge(Layer.merge(Engine.api(), Directory.layer)))

@@ -21,6 +21,7 @@ import { Effect, Layer, Redacted, Schedule, type Scope, Stream } from "effect"
 import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
+import * as Engine from "./Engine.ts"
 import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 export interface Asked {
@@ -182,7 +183,12 @@ const program = (asked: Asked) =>
           HostWorkspace.layer(),
           proxyOf(asked)
         ]),
-        Layer.provide(DockerContainerRuntime.layer({ host: asked.host, reap: asked.reap ?? false }))
+        Layer.provide(
+          DockerContainerRuntime.layer({
+            ...(asked.host === undefined ? Engine.options : { host: asked.host }),
+            reap: asked.reap ?? false
+          })
+        )
       )
     ),
     Effect.catchTag("SandboxError", ({ code, message, reason }) =>

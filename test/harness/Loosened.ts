@@ -6,6 +6,7 @@ import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { hostConfig } from "../../packages/docker/src/internal/container/Hardening.ts"
 import { Effect } from "effect"
 import { docker } from "./Docker.ts"
+import * as Engine from "./Engine.ts"
 import * as Images from "./Images.ts"
 import * as Pace from "./Pace.ts"
 
@@ -60,7 +61,11 @@ export const run = Effect.fnUntraced(function* (
       env: [],
       user: without.user ?? "1000:1000",
       labels: { "dev.cogni.test": label.run },
-      hostConfig: { ...hostConfig(spec), LogConfig: { Type: "json-file" }, ...without.hostConfig }
+      hostConfig: {
+        ...hostConfig(spec, Engine.runtime),
+        LogConfig: { Type: "json-file" },
+        ...without.hostConfig
+      }
     }),
     (created) => Effect.orDie(api.remove(created))
   )

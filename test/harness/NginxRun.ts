@@ -19,6 +19,7 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
+import * as Engine from "./Engine.ts"
 import * as Images from "./Images.ts"
 import * as Pace from "./Pace.ts"
 
@@ -237,4 +238,4 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 })
 
 export const layer = (options?: Options) =>
-  Layer.effect(NginxRun, make(options)).pipe(Layer.provideMerge(DockerContainerRuntime.layer()))
+  Layer.effect(NginxRun, make(options)).pipe(Layer.provideMerge(DockerContainerRuntime.layer(Engine.options)))

@@ -3,7 +3,6 @@
  * clone: a shell in a container.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
@@ -13,6 +12,7 @@ import * as PullRequests from "@cogni/sandbox-git-relay/forge/PullRequests"
 import { Effect, Layer } from "effect"
 import { join } from "node:path"
 import { docker } from "./Docker.ts"
+import * as Engine from "./Engine.ts"
 import * as Images from "./Images.ts"
 import * as LeakCheck from "./LeakCheck.ts"
 import * as RunHarness from "./RunHarness.ts"
@@ -35,11 +35,13 @@ export const layer = (
       })
     )
   ).pipe(
-    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), credentials, pullRequests)),
+    Layer.provideMerge(
+      Layer.mergeAll(DockerContainerRuntime.layerApi(Engine.runtime), credentials, pullRequests)
+    ),
     Layer.provideMerge(
       Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
     ),
-    Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+    Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer))
   )
 
 /** Runs a shell script in a clone, as the agent's user and without a network. Returns its output. */

@@ -26,6 +26,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
+import * as Engine from "./Engine.ts"
 import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 /** Behaviour of the agent: two commits and a change, one commit and a change before it fails, or nothing. */
@@ -227,7 +228,7 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
           ],
           {
             stdio: ["pipe", "pipe", "inherit"],
-            env: { PATH: "/usr/local/bin:/usr/bin:/bin", ...LinkedPrograms.environment }
+            env: { PATH: "/usr/local/bin:/usr/bin:/bin", ...LinkedPrograms.environment, ...Engine.variables }
           }
         )
       ),
@@ -456,7 +457,7 @@ const program = (asked: Asked, token: string) => {
   const layers = relay(pass).pipe(
     Layer.provide(HostGitRelay.layer(relayOptions(asked))),
     Layer.provide(announcedForge(pass).pipe(Layer.provide(pullRequests))),
-    Layer.provide(announcedRuntime(pass).pipe(Layer.provide(DockerContainerRuntime.layer()))),
+    Layer.provide(announcedRuntime(pass).pipe(Layer.provide(DockerContainerRuntime.layer(Engine.options)))),
     Layer.provide(known)
   )
   const { runId, url } = asked

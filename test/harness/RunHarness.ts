@@ -5,7 +5,6 @@ import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
 import type * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
@@ -15,6 +14,7 @@ import { Context, Effect, Layer } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as Engine from "./Engine.ts"
 import * as LeakCheck from "./LeakCheck.ts"
 
 /** Directory for the directories of waiting sandboxes. */
@@ -49,8 +49,8 @@ export const layer = <E = never, R = never>(
   return SandboxRunner.layer.pipe(
     Layer.provideMerge(pool === undefined ? Layer.empty : HostSandboxPool.layer(pool)),
     Layer.provide(proxy),
-    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), workspaces, store)),
+    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(Engine.runtime), workspaces, store)),
     Layer.provideMerge(leaks),
-    Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer))
+    Layer.provideMerge(Layer.merge(Engine.api(), Directory.layer))
   )
 }

@@ -1,7 +1,7 @@
 /** One open sandbox on the machine's engine for all tests of a file, with a check for leaks. */
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { createSandbox } from "@cogni/sandbox-promise"
 import { Context, Effect, Layer } from "effect"
+import * as Engine from "./Engine.ts"
 import * as Images from "./Images.ts"
 import * as LeakCheck from "./LeakCheck.ts"
 import * as RunHarness from "./RunHarness.ts"
@@ -23,6 +23,6 @@ export class SharedSandbox extends Context.Service<
     Layer.provideMerge(
       Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
     ),
-    Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+    Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer))
   )
 }

@@ -15,6 +15,7 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import { docker } from "../harness/Docker.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as SessionHarness from "../harness/SessionHarness.ts"
@@ -172,7 +173,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, o
           )
       })
       const runtime = Layer.provide(
-        DockerContainerRuntime.layerApi(),
+        DockerContainerRuntime.layerApi(Engine.runtime),
         Layer.succeed(DockerApi.DockerApi, slow)
       )
       yield* Effect.gen(function* () {
@@ -232,7 +233,7 @@ const neverResumes = Layer.effect(
     unpause: () =>
       Effect.fail(new ContainerFailed({ operation: "unpause", detail: "it is stuck", remedy: "Look at it" }))
   }))
-).pipe(Layer.provide(DockerApi.layer()))
+).pipe(Layer.provide(Engine.api()))
 
 layer(RunHarness.layer(), { excludeTestServices: true })("a paused container on Docker", (it) => {
   it.effect("does nothing while paused, and continues afterwards", () =>
@@ -295,6 +296,6 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a paused container on 
         })
       )
       assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
-    }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi(), neverResumes)))
+    }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi(Engine.runtime), neverResumes)))
   )
 })

@@ -7,7 +7,6 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -15,6 +14,7 @@ import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { execFileSync } from "node:child_process"
 import * as Await from "../harness/Await.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -51,7 +51,7 @@ for (const carrier of ["auto", "directory", "container"] as const) {
     `gateway, ${carrier}, on Docker`,
     GatewayLlmProxy.layer(options(carrier)).pipe(
       Layer.provide(UsageObserver.layerNone),
-      Layer.provideMerge(DockerContainerRuntime.layer())
+      Layer.provideMerge(DockerContainerRuntime.layer(Engine.options))
     ),
     {
       leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
@@ -183,7 +183,7 @@ describe("the end of a gateway with sockets in a container", () => {
       const context = yield* Layer.buildWithScope(
         GatewayLlmProxy.layer(options("container")).pipe(
           Layer.provide(UsageObserver.layerNone),
-          Layer.provide(DockerContainerRuntime.layer())
+          Layer.provide(DockerContainerRuntime.layer(Engine.options))
         ),
         scope
       )
@@ -195,6 +195,6 @@ describe("the end of a gateway with sockets in a container", () => {
       yield* Scope.close(scope, Exit.void)
       assert.strictEqual(gateways().length, before)
       assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
-    }).pipe(Effect.provide(DockerApi.layer()))
+    }).pipe(Effect.provide(Engine.api()))
   )
 })

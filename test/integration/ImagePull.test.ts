@@ -10,6 +10,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Schema } from "effect"
 import { generateKeyPairSync, type KeyObject } from "node:crypto"
 import { docker } from "../harness/Docker.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as RegistryDouble from "../harness/RegistryDouble.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
@@ -41,7 +42,7 @@ const refused = Effect.fnUntraced(function* (registry: RegistryDouble.RegistryDo
   return error.message
 })
 
-layer(DockerApi.layer(), { excludeTestServices: true })("images pull", (it) => {
+layer(Engine.api(), { excludeTestServices: true })("images pull", (it) => {
   it.effect("pulls an image whose signature is valid", () =>
     Effect.gen(function* () {
       const registry = yield* acquireRegistry()
@@ -167,7 +168,9 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a run", (it) => {
       assert.isTrue(yield* isThere(registry.image))
     }).pipe(
       Effect.provide(
-        Layer.fresh(DockerContainerRuntime.layerApi({ images: { pull: "missing", ...options } }))
+        Layer.fresh(
+          DockerContainerRuntime.layerApi({ ...Engine.runtime, images: { pull: "missing", ...options } })
+        )
       )
     )
   )

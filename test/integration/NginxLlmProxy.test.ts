@@ -17,6 +17,7 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as Await from "../harness/Await.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as NginxRun from "../harness/NginxRun.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -78,7 +79,10 @@ const received = (run: NginxRun.NginxRun["Service"]) =>
 const alone = (
   options: NginxRun.Options,
   test: (run: NginxRun.NginxRun["Service"]) => Effect.Effect<void, unknown, Scope.Scope>
-) => Effect.flatMap(NginxRun.make(options), test).pipe(Effect.provide(DockerContainerRuntime.layer()))
+) =>
+  Effect.flatMap(NginxRun.make(options), test).pipe(
+    Effect.provide(DockerContainerRuntime.layer(Engine.options))
+  )
 
 LlmProxyContract.suite(
   "nginx, on Docker",
@@ -86,7 +90,10 @@ LlmProxyContract.suite(
     image: Images.proxy,
     upstream: { type: "host", url: "http://127.0.0.1:4000" },
     key: Redacted.make(NginxRun.key)
-  }).pipe(Layer.provide(UsageObserver.layerNone), Layer.provideMerge(DockerContainerRuntime.layer())),
+  }).pipe(
+    Layer.provide(UsageObserver.layerNone),
+    Layer.provideMerge(DockerContainerRuntime.layer(Engine.options))
+  ),
   {
     leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
     kill: (runId) => Effect.sync(() => docker("kill", "--signal", "KILL", `cogni-${runId}-proxy`))
@@ -223,7 +230,7 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
       assert.isAtLeast((yield* runtime.leftovers(run.runId)).length, 3)
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(yield* runtime.leftovers(run.runId), [])
-    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+    }).pipe(Effect.provide(DockerContainerRuntime.layer(Engine.options)))
   )
 
   it.live("any text in the key and the identity arrives unchanged", () =>
@@ -353,7 +360,7 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
       assert.include(error.message, "2000 bytes")
       assert.notInclude(docker("ps", "--format", "{{.Names}}"), `cogni-${runId}-proxy`)
       assert.strictEqual((yield* endpoint.traffic).callsTotal, 10)
-    }).pipe(Effect.scoped, Effect.provide(DockerContainerRuntime.layer()))
+    }).pipe(Effect.scoped, Effect.provide(DockerContainerRuntime.layer(Engine.options)))
   )
 
   it.live("answers 502 with an error code if the upstream is unreachable", () =>
@@ -475,7 +482,7 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
         [{ completed: false, status: 499 }]
       )
       yield* Scope.close(scope, Exit.void)
-    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+    }).pipe(Effect.provide(DockerContainerRuntime.layer(Engine.options)))
   )
 
   it.live("reports a proxy that ends during a run", () =>
@@ -598,6 +605,6 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
         again = ask()
       }
       assert.strictEqual(JSON.parse(again).path, "/base/v1/chat/completions")
-    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+    }).pipe(Effect.provide(DockerContainerRuntime.layer(Engine.options)))
   )
 })

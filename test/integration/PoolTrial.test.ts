@@ -1,10 +1,10 @@
 /** Runs through a pool under kills, refusals and changes of its image. `./dev bench pool` does the same 1,000 times. */
 import { assert, describe, it } from "@effect/vitest"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { Effect } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as PoolPlan from "../harness/pool/PoolPlan.ts"
 import * as PoolTrial from "../harness/pool/PoolTrial.ts"
@@ -39,7 +39,7 @@ describe("a pool under kills, refusals and changes of its image", () => {
       assert.isAbove(outcome.refused, 0)
       assert.isAbove(outcome.pool.hits, 0)
       assert.isAbove((outcome.pool.cold.workspace ?? 0) + (outcome.pool.cold.size ?? 0), 0)
-    }).pipe(Effect.scoped, Effect.provide(DockerApi.layer()))
+    }).pipe(Effect.scoped, Effect.provide(Engine.api()))
   )
 
   it("finds a run that was not right", () => {

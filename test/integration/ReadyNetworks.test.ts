@@ -19,6 +19,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import { docker } from "../harness/Docker.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
@@ -194,7 +195,10 @@ const started = Effect.fnUntraced(function* (
   }).pipe(
     Effect.scoped,
     Effect.provide(
-      Layer.provide(DockerContainerRuntime.layerApi(), Layer.succeed(DockerApi.DockerApi, changed)),
+      Layer.provide(
+        DockerContainerRuntime.layerApi(Engine.runtime),
+        Layer.succeed(DockerApi.DockerApi, changed)
+      ),
       { local: true }
     )
   )

@@ -5,7 +5,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
@@ -26,6 +25,7 @@ import {
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { tmpdir } from "node:os"
 import { basename, join } from "node:path"
+import * as Engine from "../harness/Engine.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
@@ -46,11 +46,15 @@ class Sampler extends Context.Service<Sampler, ProcessSampler.ProcessSampler>()(
   )
 }
 
-const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.layerApi(), Sampler.layer).pipe(
+const layers = Layer.mergeAll(
+  DockerContainerRuntime.layerApi(Engine.runtime),
+  DockerReaper.layerApi(),
+  Sampler.layer
+).pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   ),
-  Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+  Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer))
 )
 
 /** Point at the origin: before a request is served, while it is, or when it was and its answer has not been sent. */

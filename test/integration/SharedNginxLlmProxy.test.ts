@@ -24,6 +24,7 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
 import * as Await from "../harness/Await.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as SharedRuns from "../harness/SharedRuns.ts"
 
@@ -40,7 +41,10 @@ for (const identity of ["socket", "token"] as const) {
       key: Redacted.make(SharedRuns.key),
       identity,
       directory
-    }).pipe(Layer.provide(UsageObserver.layerNone), Layer.provideMerge(DockerContainerRuntime.layer())),
+    }).pipe(
+      Layer.provide(UsageObserver.layerNone),
+      Layer.provideMerge(DockerContainerRuntime.layer(Engine.options))
+    ),
     {
       leftovers: (runId) =>
         Effect.gen(function* () {
@@ -70,7 +74,7 @@ const together = (
 ) =>
   Effect.flatMap(SharedRuns.make(options), test).pipe(
     Effect.scoped,
-    Effect.provide(DockerContainerRuntime.layer())
+    Effect.provide(DockerContainerRuntime.layer(Engine.options))
   )
 
 /** Sends a request on a connection, and returns the status of its answer; 0 if the connection is closed. */

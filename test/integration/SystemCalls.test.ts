@@ -15,6 +15,7 @@ import { securityOption } from "../../packages/docker/src/internal/container/Sec
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { Effect, Layer } from "effect"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as Loosened from "../harness/Loosened.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -352,7 +353,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
           // Without `fresh`, this would be the runner that the other tests share.
           Layer.fresh(layerRunner).pipe(
             Layer.provide(layerNoop),
-            Layer.provide(DockerContainerRuntime.layerApi()),
+            Layer.provide(DockerContainerRuntime.layerApi(Engine.runtime)),
             Layer.provide(Layer.succeed(DockerApi.DockerApi, lying))
           )
         )
@@ -398,7 +399,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         })
         const error = yield* Effect.flip(Effect.scoped(started)).pipe(
           Effect.provide(
-            DockerContainerRuntime.layerApi().pipe(
+            DockerContainerRuntime.layerApi(Engine.runtime).pipe(
               Layer.provide(Layer.succeed(DockerApi.DockerApi, careless))
             ),
             { local: true }

@@ -25,6 +25,7 @@ import { promisify } from "node:util"
 import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as CliWorld from "../harness/CliWorld.ts"
+import * as Engine from "../harness/Engine.ts"
 import { gitEnvironment } from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -75,7 +76,8 @@ const connect = Effect.fnUntraced(function* (
           COGNI_LLM_URL: model.url,
           COGNI_LLM_KEY: CliWorld.key,
           COGNI_LLM_MODEL: "scripted",
-          COGNI_BILLING_ACCOUNT: "acct-tests"
+          COGNI_BILLING_ACCOUNT: "acct-tests",
+          ...Engine.variables
         },
         stdio: ["pipe", "pipe", "pipe"]
       })

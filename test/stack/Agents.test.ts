@@ -6,7 +6,6 @@
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as UsageFact from "../../packages/graph-provider/src/events/UsageFact.ts"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { readdirSync, readFileSync, statSync } from "node:fs"
@@ -19,6 +18,7 @@ import * as OpenClaw from "../harness/agentTasks/OpenClaw.ts"
 import * as OpenCode from "../harness/agentTasks/OpenCode.ts"
 import * as Pi from "../harness/agentTasks/Pi.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -172,7 +172,7 @@ const judgeUsage = Effect.fnUntraced(function* (
   }
 })
 
-layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
+layer(Layer.merge(Engine.api(), RunHarness.Directory.layer), {
   excludeTestServices: true
 })("agents", (it) => {
   for (const row of rows) {

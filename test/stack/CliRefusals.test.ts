@@ -6,6 +6,7 @@ import { chmodSync, chownSync, mkdirSync, symlinkSync, writeFileSync } from "nod
 import { dirname, join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { complaint, directory, key, keyFile, upstream } from "../harness/CliWorld.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 
 const suite = layer(CliProcess.layer, { excludeTestServices: true })
@@ -99,7 +100,10 @@ const bad = [
     "a workspace that contains the engine's socket",
     Effect.map(directory, (path) => {
       const socket = join(path, "docker.sock")
-      symlinkSync("/var/run/docker.sock", socket)
+      symlinkSync(
+        Engine.variables["DOCKER_HOST"]?.replace(/^unix:\/\//u, "") ?? "/var/run/docker.sock",
+        socket
+      )
       return {
         ...inWorkspace(path, `(${socket}) to the agent`),
         options: { env: { DOCKER_HOST: `unix://${socket}` } }

@@ -3,11 +3,11 @@ import { assert, layer } from "@effect/vitest"
 import { AIMessage, ToolMessage } from "@langchain/core/messages"
 import { fakeModel } from "@langchain/core/testing"
 import { deepAgentsBackend, type DeepAgentsOptions } from "@cogni/sandbox-deepagents"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { createSandbox, type Sandbox } from "@cogni/sandbox-promise"
 import { createDeepAgent, SandboxError as BackendError } from "deepagents"
 import { Context, Effect, Layer } from "effect"
 import * as BackendContract from "../../packages/deepagents/test/BackendContract.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -29,7 +29,7 @@ const layers = Opened.layer.pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   ),
-  Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+  Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer))
 )
 
 layer(layers, { excludeTestServices: true })("deepagents", (it) => {

@@ -8,6 +8,7 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { docker } from "../harness/Docker.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -17,7 +18,7 @@ const run = async (name: string, env: Readonly<Record<string, string>> = {}): Pr
   try {
     const { stdout } = await promisify(execFile)(process.execPath, ["examples/run.ts", name], {
       timeout: Pace.hangMillis / 2,
-      env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home, ...env }
+      env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home, ...Engine.variables, ...env }
     })
     return stdout
   } finally {

@@ -9,6 +9,7 @@ import { join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { killed } from "../harness/CliWorld.ts"
+import * as Engine from "../harness/Engine.ts"
 import { freePort } from "../harness/FreePort.ts"
 import * as Images from "../harness/Images.ts"
 
@@ -30,7 +31,7 @@ const connect = Effect.fnUntraced(function* (...argv: ReadonlyArray<string>) {
   const transport = new StdioClientTransport({
     command: process.execPath,
     args: ["--disable-warning=ExperimentalWarning", program, "mcp", ...argv],
-    env: { COGNI_STATE_DIR: stateDirectory, COGNI_RUNTIME_IMAGE: Images.runtime },
+    env: { COGNI_STATE_DIR: stateDirectory, COGNI_RUNTIME_IMAGE: Images.runtime, ...Engine.variables },
     stderr: "pipe"
   })
   const said = { stderr: "", errors: [] as Array<string> }

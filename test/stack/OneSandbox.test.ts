@@ -2,12 +2,12 @@
 import { assert, layer } from "@effect/vitest"
 import { sandboxSession } from "@cogni/sandbox-ai-sdk"
 import { deepAgentsBackend } from "@cogni/sandbox-deepagents"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { mastraSandbox } from "@cogni/sandbox-mastra"
 import { createSandbox } from "@cogni/sandbox-promise"
 import { Effect, Layer } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -15,7 +15,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 
 const layers = Layer.unwrap(
   Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory }))
-).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer)))
+).pipe(Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer)))
 
 /** A command that asks the model and appends the answer to its own file. */
 const ask = (file: string) =>

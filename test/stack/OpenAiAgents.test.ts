@@ -1,6 +1,5 @@
 /** Sessions of the OpenAI Agents SDK, and its loop, over sandboxes on a real engine. */
 import { assert, layer } from "@effect/vitest"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { createHost, type SandboxHost } from "@cogni/sandbox-promise"
 import { sandboxClient } from "@cogni/sandbox-openai-agents"
 import { Context, Effect, Layer } from "effect"
@@ -16,6 +15,7 @@ import {
   textOf,
   type WholeSession
 } from "../../packages/openai-agents/test/SessionSuite.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -30,7 +30,7 @@ class Shared extends Context.Service<
     Effect.gen(function* () {
       const stateDirectory = yield* RunHarness.Directory
       const host = yield* Effect.acquireRelease(
-        Effect.sync(() => createHost({ stateDirectory })),
+        Effect.sync(() => createHost({ stateDirectory, ...Engine.runtime })),
         (host) => Effect.promise(() => host.close())
       )
       const subject: Subject = {
@@ -48,7 +48,7 @@ const layers = Shared.layer.pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   ),
-  Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+  Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer))
 )
 
 layer(layers, { excludeTestServices: true })("a client of the OpenAI Agents SDK on Docker", (it) => {
@@ -97,7 +97,7 @@ layer(layers, { excludeTestServices: true })("a client of the OpenAI Agents SDK 
           snapshot: { type: "local", baseDir }
         }
         yield* Effect.promise(() => task(sandboxClient(options)))
-        const first = createHost({ stateDirectory: yield* RunHarness.Directory })
+        const first = createHost({ stateDirectory: yield* RunHarness.Directory, ...Engine.runtime })
         yield* Effect.promise(() =>
           task(sandboxClient({ ...options, host: first }), async () => {
             await first.close()

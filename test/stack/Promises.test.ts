@@ -1,11 +1,11 @@
 /** The Promise API on a real engine: a sandbox, a run, an agent, cancellation, and nothing left behind. */
 import { assert, layer } from "@effect/vitest"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { Ledger } from "@cogni/sandbox-ledger"
 import { createHost, createSandbox, runnerPort, SandboxError } from "@cogni/sandbox-promise"
 import { Effect, Layer } from "effect"
 import { chownSync } from "node:fs"
 import * as CliWorld from "../harness/CliWorld.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -13,7 +13,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 
 const layers = Layer.unwrap(
   Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory }))
-).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer)))
+).pipe(Layer.provideMerge(Layer.merge(Engine.api(), RunHarness.Directory.layer)))
 
 layer(layers, { excludeTestServices: true })("Promises", (it) => {
   it.effect("open a sealed container, run commands in it, and remove it", () =>
@@ -48,7 +48,7 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
       const workspacePath = yield* CliWorld.directory
       if (process.getuid?.() === 0) chownSync(workspacePath, 1000, 1000)
       yield* Effect.promise(async () => {
-        await using host = createHost({ stateDirectory })
+        await using host = createHost({ stateDirectory, ...Engine.runtime })
         const { execCommand } = runnerPort({
           run: host.run,
           createSandbox: (options) => host.createSandbox({ ...options, image: Images.runtime })
@@ -76,6 +76,7 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
       const ledger = yield* Ledger.makeMemory()
       yield* Effect.promise(async () => {
         await using host = createHost({
+          ...Engine.runtime,
           stateDirectory,
           upstream: { url, key, image: Images.gateway },
           ledger: Layer.succeed(Ledger.Ledger, ledger)

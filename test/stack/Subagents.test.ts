@@ -2,13 +2,13 @@
  * Subagents of real agents, held to their share by the gateway. The agents mark the calls of their subagents; the model
  * is a script in which a subagent never comes to an end by itself.
  */
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import type { AgentRow } from "../harness/agentTasks/AgentRow.ts"
 import * as AgentWorld from "../harness/agentTasks/AgentWorld.ts"
 import * as ClaudeCode from "../harness/agentTasks/ClaudeCode.ts"
 import * as OpenCode from "../harness/agentTasks/OpenCode.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import type * as ScriptedModel from "../harness/ScriptedModel.ts"
 
@@ -45,7 +45,7 @@ const scriptOf = ({ kind, ofMain, row, tool }: Delegation) => {
   return { script, seen }
 }
 
-layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), { excludeTestServices: true })(
+layer(Layer.merge(Engine.api(), RunHarness.Directory.layer), { excludeTestServices: true })(
   "subagents",
   (it) => {
     for (const delegation of delegations) {

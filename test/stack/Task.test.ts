@@ -7,7 +7,6 @@
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunFigures"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { execFileSync, spawnSync } from "node:child_process"
@@ -15,6 +14,7 @@ import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { killed } from "../harness/CliWorld.ts"
+import * as Engine from "../harness/Engine.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
@@ -121,7 +121,7 @@ const workspaceOf = (path: string) => ({ workspaceOf: () => ({ type: "directory"
 
 const messages = [{ role: "user", content: "The test fails. Make it pass." }] as const
 
-layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
+layer(Layer.merge(Engine.api(), RunHarness.Directory.layer), {
   excludeTestServices: true
 })("sandbox:task", (it) => {
   it.effect("makes a failing test pass without model access in the sandbox, and returns a patch", () =>

@@ -35,6 +35,7 @@ import { spawn } from "node:child_process"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
+import * as Engine from "../Engine.ts"
 import * as Images from "../Images.ts"
 import * as LinkedPrograms from "../LinkedPrograms.ts"
 import * as BillingAgent from "./BillingAgent.ts"
@@ -275,7 +276,7 @@ export const start = Effect.fnUntraced(function* (
 const layerOf = ({ options, runs }: Asked) => {
   const proxy = proxyLayer(options)
   const runtime = runs.some(({ isSealed }) => isSealed)
-    ? Layer.orDie(DockerContainerRuntime.layer())
+    ? Layer.orDie(DockerContainerRuntime.layer(Engine.options))
     : MemoryContainerRuntime.layer()
   const store = FileRunStore.layer({ directory: options.directory, trafficOf: AuditTraffic.reader() })
   return Layer.merge(Layer.provide(SandboxRunner.layer, proxy), proxy).pipe(

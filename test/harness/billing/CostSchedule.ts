@@ -19,6 +19,7 @@ import { Deferred, Effect, Fiber, Layer, Random, Redacted, Stream } from "effect
 import { join } from "node:path"
 import * as Await from "../Await.ts"
 import { docker } from "../Docker.ts"
+import * as Engine from "../Engine.ts"
 import * as LiteLlmRows from "../LiteLlmRows.ts"
 import * as Pace from "../Pace.ts"
 import * as RunHarness from "../RunHarness.ts"
@@ -264,7 +265,7 @@ export const play = Effect.fnUntraced(
   Effect.provide(
     Layer.merge(
       RunHarness.Directory.layer,
-      DockerReaper.layerApi().pipe(Layer.provideMerge(DockerApi.layer()), Layer.orDie)
+      DockerReaper.layerApi().pipe(Layer.provideMerge(Engine.api()), Layer.orDie)
     )
   )
 )

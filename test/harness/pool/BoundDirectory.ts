@@ -12,6 +12,7 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect, Layer, type Scope } from "effect"
 import { spawn } from "node:child_process"
 import { createInterface } from "node:readline"
+import * as Engine from "../Engine.ts"
 import * as Images from "../Images.ts"
 import * as LinkedPrograms from "../LinkedPrograms.ts"
 import * as Pace from "../Pace.ts"
@@ -116,7 +117,10 @@ const program = ({ path, waiting }: Asked) =>
   }).pipe(
     Effect.scoped,
     Effect.provide(
-      Layer.merge(HostWorkspace.layer({ waiting }), DockerContainerRuntime.layer({ reap: false }))
+      Layer.merge(
+        HostWorkspace.layer({ waiting }),
+        DockerContainerRuntime.layer({ ...Engine.options, reap: false })
+      )
     )
   )
 

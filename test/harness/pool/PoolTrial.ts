@@ -24,6 +24,7 @@ import { Effect, Layer, Schedule, Semaphore } from "effect"
 import { chmodSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { docker } from "../Docker.ts"
+import * as Engine from "../Engine.ts"
 import * as Images from "../Images.ts"
 import * as LeakCheck from "../LeakCheck.ts"
 import { waitingIn } from "../RunHarness.ts"
@@ -142,7 +143,7 @@ const layerOf = (directory: string, image: string, { runtime }: Watched) =>
         LlmProxy.layerNoop,
         HostWorkspace.layer({ waiting: waitingIn(directory) }),
         FileRunStore.layer({ directory, trafficOf: "unknown" }),
-        Layer.provide(runtime, DockerContainerRuntime.layerApi())
+        Layer.provide(runtime, DockerContainerRuntime.layerApi(Engine.runtime))
       )
     )
   )
