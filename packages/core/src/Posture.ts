@@ -199,8 +199,8 @@ const exchanged = (
     return held.isPrivate
       ? []
       : [
-          `${target} cannot be verified to be the named directory: the engine has its own kernel. ` +
-            "Run on the engine's own host, or use a temporary workspace or a repository"
+          `${target} cannot be verified to be the named directory: the sandbox has another kernel than this host. ` +
+            "Run on the engine's own host, with runc or crun, or use a temporary workspace or a forge's repository"
         ]
   return seen.device === held.device && seen.inode === held.inode
     ? []

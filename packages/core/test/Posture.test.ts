@@ -76,7 +76,7 @@ const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture,
     { ...real, mounts: [...real.mounts, { ...at("/workspace"), identity: { device: "2049", inode: "9" } }] },
     "another directory"
   ],
-  ["a workspace of another kernel", { ...real, bootId: "boot-2" }, "its own kernel"],
+  ["a workspace of another kernel", { ...real, bootId: "boot-2" }, "another kernel"],
   ["no reported kernel", withoutBoot, "did not report which directory"],
   [
     "no reported directory",

@@ -28,6 +28,7 @@ import * as ContainerEnvironment from "./internal/container/ContainerEnvironment
 import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
 import * as DockerReaper from "./DockerReaper.ts"
+import * as GVisor from "./internal/container/GVisor.ts"
 import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
 import * as ImagePull from "./ImagePull.ts"
@@ -187,7 +188,8 @@ const make: (
 
     const networks = ReadyNetworks.make({
       imageId: api.imageId,
-      sharesHost,
+      // Limited to a few processes, a holder has no place for gVisor's threads.
+      sharesHost: GVisor.isNamed(engineRuntime) ? Effect.succeed(false) : sharesHost,
       quiet: runStarts.quiet,
       start: Effect.fnUntraced(function* (image) {
         const spec = NetworkHolder.specOf(image, waitingId())

@@ -19,6 +19,7 @@ import { fail, type Finding, ok, warn } from "./Finding.ts"
 import * as KnownWeaknesses from "./internal/doctor/KnownWeaknesses.ts"
 import * as SharedStocks from "./internal/doctor/SharedStocks.ts"
 import * as DirectoryBinder from "./internal/container/DirectoryBinder.ts"
+import * as GVisor from "./internal/container/GVisor.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
@@ -96,12 +97,19 @@ export const runtimeFinding = (
 ): Finding => {
   if (engineRuntime === undefined) return ok("engine runtime", `${DefaultRuntime}, the engine's default`)
   const names = Object.keys(Runtimes ?? {})
-  return names.includes(engineRuntime)
+  if (!names.includes(engineRuntime))
+    return fail(
+      "engine runtime",
+      `the engine does not know ${engineRuntime}, only ${names.toSorted().join(", ") || "its default"}`,
+      `Add it to "runtimes" in the engine's daemon.json, or correct ${named("DockerContainerRuntime.engineRuntime")}`
+    )
+  const missing = GVisor.isNamed(engineRuntime) ? GVisor.missingFlags(Runtimes?.[engineRuntime]) : []
+  return missing.length === 0
     ? ok("engine runtime", engineRuntime)
     : fail(
         "engine runtime",
-        `the engine does not know ${engineRuntime}, only ${names.toSorted().join(", ") || "its default"}`,
-        `Add it to "runtimes" in the engine's daemon.json, or correct ${named("DockerContainerRuntime.engineRuntime")}`
+        `${engineRuntime} lacks ${missing.join(", ")}: a sandbox would not start, or not reach its model`,
+        `Add them to "runtimeArgs" of ${engineRuntime} in the engine's daemon.json, and restart the engine`
       )
 }
 

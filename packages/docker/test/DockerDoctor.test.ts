@@ -85,6 +85,18 @@ describe("DockerDoctor", () => {
     assert.strictEqual(runtimeFinding({}, "crun").status, "fail")
   })
 
+  it("names the flags that gVisor lacks on the engine", () => {
+    const path = "/usr/local/bin/runsc"
+    const runtimeArgs = ["--oci-seccomp", "--directfs=false", "--host-uds=open"]
+    const engine = { Runtimes: { runsc: { path, runtimeArgs }, "runsc-bare": { path }, crun: { path } } }
+    assert.strictEqual(runtimeFinding(engine, "runsc").status, "ok")
+    assert.strictEqual(runtimeFinding(engine, "crun").status, "ok")
+    const { detail, fix, status } = runtimeFinding(engine, "runsc-bare")
+    assert.strictEqual(status, "fail")
+    assert.match(detail, /^runsc-bare lacks --oci-seccomp, --directfs=false, --host-uds=open: /u)
+    assert.include(fix, '"runtimeArgs" of runsc-bare')
+  })
+
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])
     assert.deepStrictEqual(bad({ CgroupVersion: "2", ServerVersion: "29.0.0" }, "1.52"), [])

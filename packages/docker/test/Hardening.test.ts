@@ -77,6 +77,14 @@ describe("Hardening", () => {
     })
   })
 
+  it("gives gVisor the same list of system calls, and nothing else", () => {
+    assert.deepStrictEqual(hostConfig(ContainerSpecs.written, { engineRuntime: "runsc" }), {
+      ...hostConfig(ContainerSpecs.written),
+      Runtime: "runsc",
+      SecurityOpt: ["no-new-privileges", SeccompProfile.gVisorSecurityOption]
+    })
+  })
+
   it.prop("cannot be loosened by any spec", [ContainerSpecs.Any], ([any]) => {
     const spec = ContainerSpecs.fromAny(any)
     const config = hostConfig(spec)

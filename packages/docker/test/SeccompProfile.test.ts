@@ -3,6 +3,8 @@ import {
   absent,
   allBut,
   allowed,
+  gVisorProfile,
+  gVisorSecurityOption,
   optionsRefused,
   profile,
   requestsRefused,
@@ -201,6 +203,25 @@ describe("SeccompProfile", () => {
 
   it("answers clone3 and asynchronous I/O with ENOSYS, so that programs fall back", () => {
     assert.deepInclude(profile.syscalls, { names: absent, action: "SCMP_ACT_ERRNO", errnoRet: 38 })
+  })
+
+  it("differs for gVisor only in how these are refused, and refuses ptrace, so that no tracer can allow them", () => {
+    const { syscalls, ...rest } = gVisorProfile
+    const { syscalls: own, ...others } = profile
+    assert.deepStrictEqual(rest, others)
+    assert.deepStrictEqual(
+      syscalls.filter((rule) => rule.action !== "SCMP_ACT_TRACE"),
+      own.filter(({ action }) => action === "SCMP_ACT_ALLOW")
+    )
+    assert.deepStrictEqual(
+      syscalls.filter((rule) => rule.action === "SCMP_ACT_TRACE"),
+      [{ names: absent, action: "SCMP_ACT_TRACE" }]
+    )
+    assert.notIncludeMembers(
+      syscalls.flatMap(({ names }) => names),
+      ["ptrace"]
+    )
+    assert.strictEqual(gVisorSecurityOption, `seccomp=${JSON.stringify(gVisorProfile)}`)
   })
 
   it("allows every form of memory except huge pages, which no sandbox limit counts", () => {

@@ -8,6 +8,7 @@ import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { temporaryTargets } from "@cogni/sandbox-core/Posture"
 import type { Network } from "@cogni/sandbox-core/SpecFields"
+import * as GVisor from "./GVisor.ts"
 import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>
@@ -60,7 +61,10 @@ export const hostConfig = (
     RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
     ...(engineRuntime === undefined ? {} : { Runtime: engineRuntime }),
     // Our own profile, so that the refused calls do not depend on the engine's version.
-    SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
+    SecurityOpt: [
+      "no-new-privileges",
+      GVisor.isNamed(engineRuntime) ? SeccompProfile.gVisorSecurityOption : SeccompProfile.securityOption
+    ],
     ShmSize: sharedMemoryBytesMax,
     Tmpfs: Object.fromEntries(temporaryTargets.map((target) => [target, temporary])),
     // No nproc: the kernel counts it per uid over the whole host, so one sandbox could starve another.

@@ -29,7 +29,7 @@ interface ArgumentRule {
 /** A rule for system calls. A call passes if any rule matches it. A rule matches if all its arguments match. */
 interface CallRule {
   readonly names: ReadonlyArray<string>
-  readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO"
+  readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO" | "SCMP_ACT_TRACE"
   readonly errnoRet?: number
   readonly args?: ReadonlyArray<ArgumentRule>
 }
@@ -279,8 +279,25 @@ export const profile: SeccompProfile = {
   ]
 }
 
+/**
+ * The same profile for gVisor, which answers every call that a rule refuses with EPERM. The C library would not fall
+ * back, so no program could start a thread. SCMP_ACT_TRACE lets a tracer decide, and answers with ENOSYS without one.
+ * No process of a sandbox can become a tracer, because `ptrace` is refused.
+ */
+export const gVisorProfile: SeccompProfile = {
+  ...profile,
+  syscalls: profile.syscalls.map((rule) =>
+    rule.names === absent ? { names: absent, action: "SCMP_ACT_TRACE" } : rule
+  )
+}
+
 /** The profile as an entry of `SecurityOpt`, which contains the profile's JSON text. */
-export const securityOption: string = `seccomp=${JSON.stringify(profile)}`
+const option = (one: SeccompProfile): string => `seccomp=${JSON.stringify(one)}`
+
+export const securityOption: string = option(profile)
+
+/** The entry for {@link gVisorProfile}. */
+export const gVisorSecurityOption: string = option(gVisorProfile)
 
 function words(text: string): ReadonlyArray<string> {
   return text.trim().split(/\s+/u)
