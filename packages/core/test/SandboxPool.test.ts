@@ -692,7 +692,7 @@ describe("SandboxPool", () => {
     assert.isUndefined(problemOf({ ...report, misses: 90, hits: 10 }))
     assert.include(problemOf({ ...report, misses: 90, hits: 1 }), "only 1 of 91 runs found a waiting sandbox")
     assert.include(problemOf({ ...report, misses: 10 }), "none of 10 runs found a waiting sandbox")
-    // Of one image, while the sandboxes of the others have runs.
+    // One image is missing, while the sandboxes of the others have runs.
     assert.strictEqual(
       problemOf({ ...report, misses: 1, hits: 99, failure: "its image does not exist" }),
       "no sandbox waits now, and the last attempt to start one failed: its image does not exist"

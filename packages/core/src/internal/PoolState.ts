@@ -122,8 +122,8 @@ const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effec
   Effect.asVoid(Effect.forkIn(Effect.uninterruptible(removal), scope, { startImmediately: true }))
 
 /**
- * Notes it as a failed start if a sandbox has ended that had loaded the code of an agent. Its program may be the reason,
- * and would be the next time. Several that ended together count once: the engine may have ended them.
+ * Notes it as a failed start if a sandbox has ended that had loaded the code of an agent. Its program may be the
+ * reason, and would be the next time. Several that ended together count once: the engine may have ended them.
  */
 export const noteEnd = Effect.fnUntraced(function* (
   { known }: Pick<PoolState, "known">,

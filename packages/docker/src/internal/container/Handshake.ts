@@ -66,7 +66,7 @@ export const make = (): Handshake => {
     return { _tag: "Reported", report: report.join("\n") }
   }
 
-  /** Ends a report that is none: a program that is not ours wrote it. Nothing needs to wait for more. */
+  /** Ends a report that is too long: a program that is not ours wrote it. Nothing needs to wait for more. */
   const tooMuch = (): ReadonlyArray<Said> => {
     hasSpoken = true
     if (state !== "reporting") return []
@@ -78,7 +78,7 @@ export const make = (): Handshake => {
     push: (chunk) => {
       if (chunk.channel === "stdout") {
         hasSpoken = true
-        // Of no run, and read by none: it would fill the queue before the report that follows.
+        // No run reads it, so it would fill the queue before the report that follows.
         if (!mayStart) return { said: [], output: undefined }
         const said: ReadonlyArray<Said> =
           state === "held" && mayStart && !hasStarted ? [{ _tag: "Started" }] : []
