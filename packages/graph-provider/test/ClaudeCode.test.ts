@@ -43,6 +43,21 @@ describe("Claude Code", () => {
     assert.strictEqual(env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "1")
   })
 
+  it("is loaded in advance with the variables of a run that are the same for each task", () => {
+    const variablesOf = (model: string) => Object.entries(claudeCode.env({ ...task, model }))
+    const [one, other] = ["vendor/m", "vendor/n"].map(variablesOf)
+    const constants = one!.filter(([name, value], at) => other![at]?.[0] === name && other![at][1] === value)
+    const preload = claudeCode.preload ?? []
+    assert.sameMembers(preload.slice(1, -2), [
+      ...constants.map(([name, value]) => `${name}=${value}`),
+      "ANTHROPIC_BASE_URL=http://localhost:8080"
+    ])
+    assert.deepStrictEqual(
+      [preload[0], ...preload.slice(-2)],
+      ["/usr/bin/env", "BUN_OPTIONS=--preload=/usr/local/lib/claude-code/preload.mjs", "claude"]
+    )
+  })
+
   it("distinguishes zero tokens from tokens that it does not report", () => {
     const usage = { m: { inputTokens: 0, outputTokens: 0 } }
     assert.deepStrictEqual(Recorded.answerOf(read(result({ modelUsage: usage }))).usage, {

@@ -6,6 +6,7 @@
  * completed background work opens another turn. Then the last result counts, but an error in any of them is final.
  * Results of two sessions did not come from one agent, and are unreadable.
  */
+import * as SandboxPlace from "@cogni/sandbox-core/SandboxPlace"
 import { Option, Schema } from "effect"
 import { type Agent, AgentId, promptInput, withPrompt, withSession } from "./Agent.ts"
 import { type AgentTask } from "./AgentFields.ts"
@@ -226,15 +227,31 @@ const modelRoles = [
 /** Tools that need a network, or a user who comes back later. */
 const toolsLeftOut = ["CronCreate", "CronDelete", "CronList", "ScheduleWakeup", "WebFetch", "WebSearch"]
 
-const env = ({ model, session }: AgentTask): Record<string, string> => ({
-  ...Object.fromEntries(modelRoles.map((name) => [name, model])),
-  ...(session === undefined ? {} : { CLAUDE_CONFIG_DIR: session.directory }),
+const constants: Readonly<Record<string, string>> = {
+  // It would check the system's certificates too, which takes 20 ms. No host with a certificate can be reached.
+  CLAUDE_CODE_CERT_STORE: "bundled",
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
   CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL: "1",
   DISABLE_AUTOUPDATER: "1",
   DISABLE_ERROR_REPORTING: "1",
   DISABLE_TELEMETRY: "1"
+}
+
+const env = ({ model, session }: AgentTask): Record<string, string> => ({
+  ...Object.fromEntries(modelRoles.map((name) => [name, model])),
+  ...(session === undefined ? {} : { CLAUDE_CONFIG_DIR: session.directory }),
+  ...constants
 })
+
+/** A module reads the address of the model while it is loaded. It is the same for each run. */
+const preload: NonNullable<Agent["preload"]> = [
+  "/usr/bin/env",
+  ...Object.entries({ ...constants, ANTHROPIC_BASE_URL: SandboxPlace.baseUrl }).map(
+    ([name, value]) => `${name}=${value}`
+  ),
+  "BUN_OPTIONS=--preload=/usr/local/lib/claude-code/preload.mjs",
+  "claude"
+]
 
 const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
   session === undefined
@@ -291,6 +308,7 @@ export const claudeCode: Agent = {
   capabilities: { ...codingCapabilities("delta"), subagents: "marked" },
   argv,
   env,
+  preload,
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
   inputs: (task) => [promptInput(task)],
   reader: jsonLines({ initial, line, end })
