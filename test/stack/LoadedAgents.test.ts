@@ -1,4 +1,4 @@
-/** Agents of Bun that are loaded before their run, on real Docker: they know their whole run, and nothing of the load. */
+/** Agents of Bun that are loaded before their run, on real Docker: they know their run, and nothing of the load. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
