@@ -129,6 +129,10 @@ export const make = Effect.fnUntraced(function* (
       quietMillis: PoolState.quietMillis,
       waitMillisMax: PoolState.quietWaitMillisMax
     }),
+    loadedStarts: RunStarts.make({
+      quietMillis: PoolState.loadQuietMillis,
+      waitMillisMax: PoolState.loadWaitMillisMax
+    }),
     scope: yield* Effect.scope,
     counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
     cold: {},
@@ -306,7 +310,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
     yield* PoolMetrics.claimed("miss")
     return { _tag: "Cold", use: "miss" } satisfies Cold
   }
-  const over = yield* Effect.acquireRelease(state.starts.note, (ended) => ended)
+  const over = yield* Effect.acquireRelease(PoolState.noteStart(state, plan.shape), (ended) => ended)
   yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
   return {
     _tag: "Warm",

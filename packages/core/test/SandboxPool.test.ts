@@ -252,6 +252,7 @@ describe("SandboxPool", () => {
         yield* run(loads)
         assert.isUndefined((yield* PoolHarness.report).failure)
         troubles.bindFails = false
+        yield* TestClock.adjust(PoolState.loadQuietMillis)
         yield* settled
         troubles.programFails = true
         for (const [seconds, none] of [
@@ -568,6 +569,38 @@ describe("SandboxPool", () => {
       yield* TestClock.adjust(5000)
     }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
+
+  it.effect(
+    "loads no code in the first moment of a run with loaded code, unless such runs never stop",
+    () => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      const loads = { ...spec, preload: ["load", "agent"] as const }
+      return Effect.gen(function* () {
+        // A cold run: nothing is loaded for it.
+        yield* run(loads)
+        yield* settled
+        assert.strictEqual(seen.prepared.length, 1)
+        yield* run(loads)
+        yield* settled
+        yield* TestClock.adjust(PoolState.loadQuietMillis - 2 * PoolState.quietMillis)
+        yield* settle
+        assert.strictEqual(seen.prepared.length, 1)
+        yield* TestClock.adjust(PoolState.quietMillis)
+        yield* settle
+        assert.strictEqual(seen.prepared.length, 2)
+        troubles.bindMillis = 60_000
+        yield* Effect.forkChild(run(loads))
+        yield* settle
+        yield* TestClock.adjust(PoolState.loadWaitMillisMax)
+        yield* settle
+        assert.strictEqual(seen.prepared.length, 2)
+        yield* TestClock.adjust(PoolState.quietWaitMillisMax)
+        yield* settle
+        assert.strictEqual(seen.prepared.length, 3)
+        yield* TestClock.adjust(60_000)
+      }).pipe(Effect.provide(withPool({ troubles, seen, pool: { limits: { sandboxesMax: 1 } } })))
+    }
+  )
 
   it.effect("lets no run wait for the removal of its empty sandbox, up to 16 at once", () => {
     const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]

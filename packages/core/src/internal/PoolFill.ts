@@ -55,6 +55,8 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
   const plan = step.start === undefined ? undefined : known.get(step.start)
   // The memory is read again after each removal.
   if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
+  // Loading takes processors that a run with loaded code needs until it calls its model.
+  if (plan.shape.preload !== undefined) yield* state.loadedStarts.quiet
   yield* Effect.uninterruptibleMask((restore) =>
     restore(startOf(state, makers, plan)).pipe(
       Effect.catchDefect((defect) => Effect.fail({ message: `it has a defect (${String(defect)})` })),

@@ -16,6 +16,12 @@ export const quietMillis = 30
 /** The longest that background work waits for starts of runs, in milliseconds. */
 export const quietWaitMillisMax = 500
 
+/** Time after the start of a run of an agent within which it calls its model, if its code was loaded, in milliseconds. */
+export const loadQuietMillis = 1500
+
+/** The longest that loading code waits for runs of agents, in milliseconds. */
+export const loadWaitMillisMax = 3000
+
 /** Most removals in the background. With more, runs wait for their own. */
 const removalsMax = 16
 
@@ -36,11 +42,22 @@ export interface PoolState {
   readonly wake: Queue.Queue<void>
   /** The starts of runs in sandboxes of the pool, for which its background work waits. */
   readonly starts: RunStarts
+  /** The starts of those whose code is loaded. Loading it for the next one would use the same processors. */
+  readonly loadedStarts: RunStarts
   readonly scope: Scope.Scope
   readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
   sweptMillis: number
 }
+
+/** Notes that a run starts. Returns the effect that notes that it has started, or failed to. */
+export const noteStart = (
+  { loadedStarts, starts }: Pick<PoolState, "loadedStarts" | "starts">,
+  { preload }: Pick<Plan["shape"], "preload">
+) =>
+  preload === undefined
+    ? starts.note
+    : Effect.zipWith(starts.note, loadedStarts.note, (one, other) => Effect.andThen(one, other))
 
 /** Reads what the policy decides on. */
 export const factsOf = Effect.fnUntraced(function* ({ entries, known, memoryAvailableBytes }: PoolState) {
