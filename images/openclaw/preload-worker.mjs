@@ -3,6 +3,7 @@
  * variables of the run, and becomes the script. Messages that arrive before wait for the script's listener.
  */
 import { watchProcess } from "../cogni/preload-node.mjs"
+import { collectGarbage } from "./preload-garbage.mjs"
 import { syncBuiltinESMExports } from "node:module"
 import { fileURLToPath } from "node:url"
 import { workerData } from "node:worker_threads"
@@ -10,7 +11,24 @@ import { workerData } from "node:worker_threads"
 const { modules, port, script } = workerData
 const end = watchProcess()
 for (const url of modules) await import(url)
-port.postMessage(end())
+const names = end()
+
+/**
+ * Lets OpenClaw collect the garbage of this worker. It does that in each idle worker whose memory has grown by 32 MiB
+ * since the last time: without this, after the first message of the run, which then waits for it.
+ */
+const beIdle = async () => {
+  const url = modules.find((url) => url.includes("/worker-idle-gc-"))
+  const found = url === undefined ? [] : Object.values(await import(url))
+  const schedule = found.find((one) => one.name === "scheduleWorkerIdleGc")
+  if (schedule === undefined) throw new Error("this version of OpenClaw has no scheduleWorkerIdleGc")
+  schedule()
+  // It begins one turn later.
+  await new Promise((resolve) => setImmediate(resolve))
+}
+
+await collectGarbage(beIdle)
+port.postMessage(names)
 port.once("message", async (variables) => {
   port.close()
   for (const name of Object.keys(process.env)) if (!Object.hasOwn(variables, name)) delete process.env[name]

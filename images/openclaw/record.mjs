@@ -1,9 +1,10 @@
 /**
- * Records which modules a run of OpenClaw loads, in its main thread and in its workers, and with which options it
- * starts them. Loaded into each thread by NODE_OPTIONS during the image build, it appends lines of JSON to a file for
- * each.
+ * Records which modules a run of OpenClaw loads, in its main thread, in its workers and in its child processes, with
+ * which options it starts workers, and when a thread collects its garbage. Loaded into each thread by NODE_OPTIONS
+ * during the image build, it appends lines of JSON to a file for each.
  */
 import { appendFileSync, writeFileSync } from "node:fs"
+import { Session } from "node:inspector"
 import { createRequire, registerHooks, syncBuiltinESMExports } from "node:module"
 import { isMainThread, threadId } from "node:worker_threads"
 
@@ -18,6 +19,11 @@ registerHooks({
     return loaded
   }
 })
+const { post } = Session.prototype
+Session.prototype.post = function (method, ...others) {
+  write({ inspector: method })
+  return post.call(this, method, ...others)
+}
 if (isMainThread) {
   const threads = createRequire(import.meta.url)("node:worker_threads")
   threads.Worker = new Proxy(threads.Worker, {

@@ -3,18 +3,21 @@
  * call to run a command, and a final text.
  *
  *     node warm.mjs compile   so that Node compiles the modules that a run loads
- *     node warm.mjs record    writes loaded.json, the modules and workers that preload.mjs prepares
+ *     node warm.mjs functions adds to what Node has compiled the functions that a run calls
+ *     node warm.mjs record    writes loaded.json, the modules, workers and processes that preload.mjs prepares
  *     node warm.mjs try       runs it as preload.mjs does, and fails if little was prepared
  */
 import { execFileSync, spawn } from "node:child_process"
 import { mkdirSync, openSync, readFileSync, readdirSync, rmSync, writeFileSync, writeSync } from "node:fs"
 import { createServer } from "node:http"
+import { dirname } from "node:path"
 
 const lib = "/usr/local/lib/openclaw"
 const program = `${lib}/node_modules/openclaw/openclaw.mjs`
 const place = "/tmp/warm"
 const records = `${place}/records`
-/** First request of the run without a preload. */
+const state = `${place}/state`
+/** First request of the run without a preload, and the files that it leaves. */
 const plain = "/tmp/asked"
 
 const call = (name, args) => ({
@@ -62,69 +65,16 @@ const server = createServer((request, response) => {
     })
 })
 
-/** As the agent's definition configures a run (graph-provider/src/agents/OpenClaw.ts). */
-const config = {
-  models: {
-    mode: "replace",
-    providers: {
-      cogni: {
-        baseUrl: "http://localhost:8080/v1",
-        api: "openai-completions",
-        apiKey: "none",
-        models: [{ id: "m", name: "m" }]
-      }
-    }
-  },
-  agents: {
-    ownership: "explicit",
-    defaults: {
-      model: { primary: "cogni/m", fallbacks: [] },
-      skipBootstrap: true,
-      skills: [],
-      sandbox: { mode: "off" },
-      timeoutSeconds: 60,
-      subagents: { runTimeoutSeconds: 50 }
-    },
-    entries: { main: { workspace: place } }
-  },
-  tools: {
-    allow: ["read", "write", "edit", "apply_patch", "ls", "exec", "process"],
-    elevated: { enabled: false },
-    exec: { security: "full", ask: "off" },
-    toolSearch: false
-  },
-  session: { maintenance: { mode: "warn" } },
-  cron: { enabled: false },
-  gateway: { controlUi: { enabled: false } },
-  memory: { search: { enabled: false } },
-  plugins: { enabled: false },
-  update: { checkOnStart: false }
-}
-
-const argv = [
-  "agent",
-  "--local",
-  "--agent",
-  "main",
-  "--session-id",
-  "warm",
-  "--message-file",
-  `${place}/prompt.md`,
-  "--json",
-  "--timeout",
-  "60"
-]
+/** What a run gets of the agent's definition. A test compares it with that (graph-provider/test/OpenClaw.test.ts). */
+const { argv, configuration, variables } = JSON.parse(
+  readFileSync("/tmp/warm.json", "utf8").replaceAll("/cogni/", `${place}/`)
+)
 
 const constants = {
   HOME: process.env.HOME,
   PATH: process.env.PATH,
-  OPENCLAW_BUNDLED_SKILLS_DIR: "/var/empty",
-  OPENCLAW_CONFIG_PATH: `${place}/openclaw.json`,
-  OPENCLAW_DISABLE_BUNDLED_PLUGINS: "1",
-  OPENCLAW_LOAD_SHELL_ENV: "0",
-  OPENCLAW_NO_AUTO_UPDATE: "1",
-  OPENCLAW_NO_RESPAWN: "1",
-  OPENCLAW_STATE_DIR: `${place}/state`
+  ...variables,
+  OPENCLAW_STATE_DIR: state
 }
 
 const recording = { NODE_OPTIONS: "--import=/tmp/record.mjs", RECORD_DIRECTORY: records }
@@ -152,18 +102,55 @@ const modulesOf = (lines, scripts) =>
 
 const workersOf = (lines) => lines.filter(({ worker }) => worker?.startsWith("file:"))
 
-const run = (env) =>
-  ended(spawn("node", [program, ...argv], { cwd: place, env, stdio: ["ignore", "inherit", "inherit"] }))
+const run = (env, ...options) =>
+  ended(
+    spawn("node", [...options, program, ...argv.slice(1)], {
+      cwd: place,
+      env,
+      stdio: ["ignore", "inherit", "inherit"]
+    })
+  )
+
+/** What OpenClaw has asked first, and the names of the files that it has left, without IDs and times. */
+const traces = () => {
+  const files = readdirSync(state, { recursive: true }).map((name) => name.replace(/[0-9a-f-]{10,}/gu, "ID"))
+  return [asked, ...files.toSorted()].join("\n")
+}
 
 const compile = async () => {
   const code = await run(constants)
-  writeFileSync(plain, asked)
+  writeFileSync(plain, traces())
   return code
 }
 
+/** The only directory below those that OpenClaw and Node make. */
+const compiledIn = (directory) => {
+  const [first] = readdirSync(directory, { withFileTypes: true })
+  return first.isDirectory() ? compiledIn(`${directory}/${first.name}`) : directory
+}
+
+const functions = () =>
+  run(
+    { ...constants, NODE_DISABLE_COMPILE_CACHE: "1", COMPILED: compiledIn("/tmp/node-compile-cache") },
+    "--no-warnings",
+    "--expose-internals",
+    "--import=/tmp/functions.mjs"
+  )
+
+/** Scripts of OpenClaw that processes have executed, each with the name of its record. */
+const childrenOf = () =>
+  readdirSync(records).flatMap((name) => {
+    const [{ isMain, script }] = linesOf(name)
+    return isMain && script.startsWith(`${dirname(program)}/dist/`) ? [{ script, name }] : []
+  })
+
 const record = async () => {
   let before
-  onFirstCall = () => (before = workersOf(linesOf(recordOf(program))))
+  let childrenBefore
+  onFirstCall = () => {
+    before = workersOf(linesOf(recordOf(program)))
+    childrenBefore = childrenOf()
+  }
   const code = await run({ ...constants, ...recording })
   const name = recordOf(program)
   const scripts = new Set([`file://${program}`, `file://${lib}/node_modules/openclaw/dist/entry.js`])
@@ -172,9 +159,21 @@ const record = async () => {
     options,
     modules: modulesOf(linesOf(name.replace(/-0\.jsonl$/, `-${threadId}.jsonl`)), new Set([script]))
   }))
-  writeFileSync(`${lib}/loaded.json`, JSON.stringify({ main: modulesOf(linesOf(name), scripts), workers }))
+  const children = childrenBefore.map(({ name, script }) => ({
+    script,
+    modules: modulesOf(linesOf(name), new Set([`file://${script}`]))
+  }))
+  const loaded = { main: modulesOf(linesOf(name), scripts), workers, children }
+  writeFileSync(`${lib}/loaded.json`, JSON.stringify(loaded))
   return code
 }
+
+/** How often all threads of a process have collected their garbage. */
+const collectionsOf = (pid) =>
+  readdirSync(records)
+    .filter((name) => name.startsWith(`${pid}-`))
+    .flatMap(linesOf)
+    .filter(({ inspector }) => inspector === "HeapProfiler.collectGarbage").length
 
 const home = `${place}/home`
 let own
@@ -203,7 +202,15 @@ const tryPreload = async () => {
   requireUntouched(child.pid)
   const name = recordOf(preload)
   const before = linesOf(name)
-  writeSync(line, `${JSON.stringify({ argv: ["openclaw", ...argv], env, cwd: place })}\n`)
+  const collections = collectionsOf(child.pid)
+  const children = childrenOf().length
+  let collected
+  let executed
+  onFirstCall = () => {
+    collected = collectionsOf(child.pid) - collections
+    executed = childrenOf().length - children
+  }
+  writeSync(line, `${JSON.stringify({ argv, env, cwd: place })}\n`)
   const code = await end
   const after = linesOf(name).slice(before.length)
   const urls = urlsOf(after)
@@ -213,16 +220,23 @@ const tryPreload = async () => {
   )
   if (started.length > 0 || urls.length > 100)
     throw new Error(`not prepared: ${JSON.stringify([started, urls])}`)
-  if (asked !== readFileSync(plain, "utf8")) throw new Error(`it asks its model something else: ${asked}`)
+  if (executed > 0) throw new Error(`${executed} processes were not prepared`)
+  if (collections === 0 || collected !== 0)
+    throw new Error(`garbage was collected ${collections} times before the run, and ${collected} after`)
+  const cold = readFileSync(plain, "utf8")
+  if (traces() !== cold)
+    throw new Error(
+      `it asks its model something else, or leaves other files:\n${traces()}\ninstead of\n${cold}`
+    )
   return code
 }
 
 rmSync(place, { recursive: true, force: true })
 mkdirSync(records, { recursive: true })
-writeFileSync(`${place}/openclaw.json`, JSON.stringify(config))
+writeFileSync(`${place}/openclaw.json`, JSON.stringify(configuration))
 writeFileSync(`${place}/prompt.md`, "Warm up.")
 await new Promise((resolve) => server.listen(8080, "127.0.0.1", resolve))
-const code = await { compile, record, try: tryPreload }[process.argv[2]]()
+const code = await { compile, functions, record, try: tryPreload }[process.argv[2]]()
 server.close()
 server.closeAllConnections()
 if (code !== 0 || turn < says.length)
