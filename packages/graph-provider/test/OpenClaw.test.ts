@@ -84,6 +84,21 @@ describe("OpenClaw", () => {
     })
   })
 
+  it("is run by the build of its image as by a run: with the same arguments, variables and configuration", () => {
+    const warm = {
+      messages: [{ role: "user", content: "Warm up." }],
+      model: "m",
+      runId: "warm",
+      workingDirectory: "/tmp/warm",
+      runtimeSecondsMax: 70
+    } satisfies AgentTask
+    assert.deepStrictEqual(
+      JSON.parse(readFileSync(new URL("../../../images/openclaw/warm.json", import.meta.url), "utf8")),
+      { argv: openClaw.argv(warm), variables: openClaw.env(warm), configuration: configurationOf(warm) },
+      "change images/openclaw/warm.json too, so that the image loads what a run needs"
+    )
+  })
+
   it("accepts custom personalities, and leaves unknown ones for OpenClaw to refuse", () => {
     const mine = OpenClaw.make({ poet: { instructions: "Rhyme." } })
     assert.include(promptOf({ personality: "poet" }, mine), "Rhyme.")
