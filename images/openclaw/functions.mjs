@@ -16,7 +16,7 @@ const { compileSourceTextModule } = require("internal/modules/esm/utils")
 
 const magic = 0x8adfdbb2
 const headerBytes = 20
-/** What V8 compares before it takes code: its version, the source, and its flags. */
+/** The start of code, which V8 compares before it takes it: its version, the source, and its flags. */
 const comparedBytes = 16
 /** Least growth of the cache. Without the functions, it would not grow at all. */
 const growthMin = 1.2

@@ -65,7 +65,7 @@ const server = createServer((request, response) => {
     })
 })
 
-/** What a run gets of the agent's definition. A test compares it with that (graph-provider/test/OpenClaw.test.ts). */
+/** The part of the agent's definition that a run gets. A test compares it with that (graph-provider/test/OpenClaw.test.ts). */
 const { argv, configuration, variables } = JSON.parse(
   readFileSync("/tmp/warm.json", "utf8").replaceAll("/cogni/", `${place}/`)
 )
@@ -111,7 +111,7 @@ const run = (env, ...options) =>
     })
   )
 
-/** What OpenClaw has asked first, and the names of the files that it has left, without IDs and times. */
+/** Returns the first request of OpenClaw, and the names of the files that it has left, without IDs. */
 const traces = () => {
   const files = readdirSync(state, { recursive: true }).map((name) => name.replace(/[0-9a-f-]{10,}/gu, "ID"))
   return [asked, ...files.toSorted()].join("\n")
