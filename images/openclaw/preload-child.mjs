@@ -1,5 +1,5 @@
 /**
- * A child process of OpenClaw that is started when its run begins (preload.mjs), and not only when OpenClaw waits for it:
+ * A child process of OpenClaw that is started when its run begins (preload.mjs), not only when OpenClaw waits for it. It
  * loads the modules of its script, waits for the arguments and variables, and becomes the script. It ends if OpenClaw
  * does not need it.
  */

@@ -1,8 +1,9 @@
 /**
  * Loads OpenClaw in a sandbox that waits for a run, and becomes OpenClaw when its run comes. Which modules, and which
- * workers with which modules, a run of the image build has recorded (loaded.json). OpenClaw's files are as published.
+ * workers and child processes with which modules, a run of the image build has recorded (loaded.json). OpenClaw's files
+ * are as published.
  *
- * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated. A worker of OpenClaw does all
+ * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated and its garbage is collected. A worker of OpenClaw does all
  * of its work for messages, so one that is started before does the same as one that is started in the run.
  */
 import { becomeProgram } from "../cogni/preload.mjs"

@@ -65,7 +65,7 @@ const server = createServer((request, response) => {
     })
 })
 
-/** The part of the agent's definition that a run gets. A test compares it with that (graph-provider/test/OpenClaw.test.ts). */
+/** All that a run gets of the agent's definition. graph-provider/test/OpenClaw.test.ts compares it with that. */
 const { argv, configuration, variables } = JSON.parse(
   readFileSync("/tmp/warm.json", "utf8").replaceAll("/cogni/", `${place}/`)
 )

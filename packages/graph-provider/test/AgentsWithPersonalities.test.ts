@@ -54,7 +54,8 @@ describe("Claude Code with personalities", () => {
     } as const
     const preload = ["load-claude-code"] as const
     const preloadOf = (more: Partial<AgentRun.AgentRequest>) =>
-      AgentRun.specOf({ ...lead, preload }, { messages: task.messages, hasRepository: false, ...more }, terms).preload
+      AgentRun.specOf({ ...lead, preload }, { messages: task.messages, hasRepository: false, ...more }, terms)
+        .preload
     assert.deepStrictEqual(preloadOf({}), preload)
     assert.deepStrictEqual(preloadOf({ personality: "plain" }), preload)
     assert.isUndefined(preloadOf({ personality: "lead" }), "skills")
