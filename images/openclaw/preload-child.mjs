@@ -1,7 +1,7 @@
 /**
- * A child process of OpenClaw that is started when its run begins (preload.mjs), not only when OpenClaw waits for it. It
- * loads the modules of its script, waits for the arguments and variables, and becomes the script. It ends if OpenClaw
- * does not need it.
+ * A child process of OpenClaw that is started when its run begins (preload.mjs), not only when OpenClaw waits for it.
+ * It loads the modules of its script, waits for the arguments and variables, and becomes the script. It ends if
+ * OpenClaw does not need it.
  */
 import { closeSync, readFileSync } from "node:fs"
 

@@ -3,8 +3,9 @@
  * workers and child processes with which modules, a run of the image build has recorded (loaded.json). OpenClaw's files
  * are as published.
  *
- * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated and its garbage is collected. A worker of OpenClaw does all
- * of its work for messages, so one that is started before does the same as one that is started in the run.
+ * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated and its garbage is collected.
+ * A worker of OpenClaw does all of its work for messages, so one that is started before does the same as one that is
+ * started in the run.
  */
 import { becomeProgram } from "../cogni/preload.mjs"
 import { watchProcess, receiveRunLike } from "../cogni/preload-node.mjs"
@@ -74,12 +75,13 @@ const startChild = ({ script }, env) => {
     env,
     stdio: ["pipe", "pipe", "pipe", "pipe"]
   })
-  // OpenClaw starts its own then.
-  child.on("error", () => {})
-  child.unref()
-  for (const stream of child.stdio) stream.unref()
+  // If it could not be started, or has ended, OpenClaw starts its own.
+  for (const one of [child, ...child.stdio]) one.on("error", () => {}).unref()
   return { script, child }
 }
+
+const isRunning = ({ exitCode, pid, signalCode }) =>
+  pid !== undefined && exitCode === null && signalCode === null
 
 /** Does what `execFile` does, in a child process that has been started before. */
 const execute = ({ child }, args, { encoding, env, killSignal, timeout }, callback) => {
@@ -104,7 +106,7 @@ const giveOutChild = (prepared) => {
   const processes = createRequire(import.meta.url)("node:child_process")
   processes.execFile = new Proxy(processes.execFile, {
     apply: (target, self, [file, args, options, callback]) => {
-      const at = prepared.findIndex(({ child, script }) => child.exitCode === null && args?.[0] === script)
+      const at = prepared.findIndex(({ child, script }) => isRunning(child) && args?.[0] === script)
       if (at === -1 || file !== process.execPath || options?.encoding !== "utf8" || callback === undefined)
         return Reflect.apply(target, self, [file, args, options, callback])
       return execute(prepared.splice(at, 1)[0], args, options, callback)
