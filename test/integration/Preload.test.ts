@@ -9,10 +9,12 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect } from "effect"
+import { Context, Effect, Layer } from "effect"
+import { execFileSync } from "node:child_process"
 import { chownSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
 import * as Await from "../harness/Await.ts"
+import * as ChangedImage from "../harness/ChangedImage.ts"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -261,6 +263,29 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
 /** Numbers of system calls: prctl, timer_create and timer_settime. */
 const [prctl, timerCreate, timerSet] = process.arch === "arm64" ? [167, 107, 110] : [157, 222, 223]
 
+/** Perl that lets a timer send the process SIGCONT, which then does something and stops itself again. */
+const rings = (does: string) =>
+  `my ($event, $id) = (pack("q i2 x48", 0, 18, 0), pack "i", 0);
+   syscall ${timerCreate}, 1, $event, $id and die;
+   my $times = pack "q4", 0, 2e8, 0, 2e8; syscall ${timerSet}, unpack("i", $id), 0, $times, 0 and die;
+   $SIG{CONT} = sub { ${does} kill "STOP", $$ };`
+
+/** States and names of the processes that wait in sandboxes, and of those that they started. */
+const processesOfWaiting = Effect.gen(function* () {
+  const ids = (yield* docker("ps", "--quiet", "--filter", "name=waiting-")).split("\n").filter(Boolean)
+  const first = yield* Effect.forEach(ids, (id) =>
+    // Those of other tests may be gone meanwhile.
+    Effect.catchCause(docker("inspect", "--format", "{{.State.Pid}}", id), () => Effect.succeed(""))
+  )
+  const rows = execFileSync("ps", ["-eo", "pid=,ppid=,stat=,comm="], { encoding: "utf8" })
+  const all = rows.split("\n").map((row) => row.trim().split(/ +/u))
+  const startedBy = (parents: ReadonlyArray<string | undefined>) =>
+    all.filter(([, parent]) => parents.includes(parent))
+  const waiters = startedBy(first)
+  const started = startedBy(waiters.map(([id]) => id))
+  return [...waiters, ...started].map(([, , state, name]) => `${state} ${name}`)
+})
+
 const forged = `fs.writeSync(2, "cogni-posture 1\\nstatus Seccomp:\\t2\\ncogni-posture end\\n")`
 
 /** Programs that a sandbox cannot wait with, and what the host says of them. */
@@ -317,17 +342,30 @@ const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: 
       "becomeProgram(receiveRun())"
     ),
     "its program has port 8080, which the connection to the model needs: Address already in use"
-  ],
-  ["does not get ready", loading("setInterval(() => {}, 1000)"), "the program did not load within 120 s"]
+  ]
 ]
 
-layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
-  excludeTestServices: true,
-  timeout: "5 minutes"
-})("a program that cannot wait for a run", (it) => {
-  it.effect.each(broken)("lets its runs start cold, and the pool say why: it %s", ([, preload, failure]) =>
-    Effect.gen(function* () {
-      const cold = run({ argv: ["echo", "cold"], preload })
+/** An image whose sandboxes wait two seconds for a program that loads, instead of two minutes. */
+class Impatient extends Context.Service<Impatient, string>()("test/Impatient") {
+  static readonly layer = Layer.effect(
+    Impatient,
+    ChangedImage.acquire("cogni-waiter", "LOAD_SECONDS_MAX => 120", "LOAD_SECONDS_MAX => 2")
+  )
+}
+
+const impatient = RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }).pipe(
+  Layer.provideMerge(Impatient.layer)
+)
+
+layer(impatient, { excludeTestServices: true, timeout: "5 minutes" })(
+  "a program that cannot wait for a run",
+  (it) => {
+    const startsCold = Effect.fnUntraced(function* (
+      preload: Preload,
+      failure: string,
+      image = Images.runtime
+    ) {
+      const cold = run({ image, argv: ["echo", "cold"], preload })
       assert.strictEqual(textOf(yield* cold), "cold\n")
       yield* Await.until(
         `the pool says ${failure}`,
@@ -336,81 +374,120 @@ layer(RunHarness.layer(undefined, { limits: { sandboxesMax: 1 } }), {
       assert.strictEqual(textOf(yield* cold), "cold\n")
       assert.deepStrictEqual((yield* report).waiting, [])
     })
-  )
 
-  it.effect.each([
-    // F_SETSIG with SIGCONT, and F_NOTIFY: a signal when the host writes the input.
-    [
-      "when there is something of a run",
-      'sysopen my $inputs, "/cogni", 0 or die; fcntl $inputs, 10, 18 or die; fcntl $inputs, 1026, 0x80000006 or die;'
-    ],
-    // A timer with SIGCONT. The name looks like the state of a stopped process.
-    [
-      "for a moment, under another name",
-      `my ($name, $event, $id) = (") T \\n\\0", pack("q i2 x48", 0, 18, 0), pack "i", 0);
-       syscall ${prctl}, 15, $name, 0, 0, 0; syscall ${timerCreate}, 1, $event, $id and die;
-       my $times = pack "q4", 0, 2e8, 0, 2e8; syscall ${timerSet}, unpack("i", $id), 0, $times, 0 and die;
-       $SIG{CONT} = sub { kill "STOP", $$ };`
-    ]
-  ])("is not used if it makes the kernel continue it %s", ([, wake]) =>
-    Effect.gen(function* () {
-      const wakes: Preload = [
-        "perl",
-        "-e",
-        `${wake} open my $ready, ">&=", 3; syswrite $ready, "ready\\n"; close $ready;
-         select undef, undef, undef, 600 for 1 .. 1000; print "woken"`
-      ]
-      const cold = run({
-        argv: ["cat", "/cogni/prompt.txt"],
-        preload: wakes,
-        inputs: [{ name: "prompt.txt", content: "hello" }]
-      })
-      assert.strictEqual(textOf(yield* cold), "hello")
-      yield* ready(wakes)
-      const began = performance.now()
-      yield* Await.until(
-        "the timer rings",
-        Effect.sync(() => performance.now() - began > 500)
-      )
-      assert.strictEqual(textOf(yield* cold), "hello")
-      assert.include((yield* report).failure, "has ended, or was made to go on")
-    })
-  )
+    it.effect.each(broken)("lets its runs start cold, and the pool say why: it %s", ([, preload, failure]) =>
+      startsCold(preload, failure)
+    )
 
-  it.effect("serves no run in a directory if it has a file of its workspace open, and the pool says so", () =>
-    Effect.gen(function* () {
-      const path = join(yield* RunHarness.Directory, "given")
-      mkdirSync(path)
-      chownSync(path, 1000, 1000)
-      const holds = loading(
-        "fs.openSync('/workspace/held', 'w'); fs.unlinkSync('/workspace/held')",
-        "becomeProgram(receiveRun())"
-      )
-      const cold = run({ argv: ["echo", "cold"], preload: holds, workspace: { type: "directory", path } })
-      assert.strictEqual(textOf(yield* cold), "cold\n")
-      yield* ready(holds)
-      assert.strictEqual(textOf(yield* cold), "cold\n")
-      // As after a start that failed, so that the next ones are not spent for nothing at once.
-      assert.include((yield* report).failure, "others have a file of its workspace open")
-    })
-  )
-
-  it.effect("ends its run at the time limit if it ignores it", () =>
-    Effect.gen(function* () {
-      const ignores = loading("fs.writeSync(3, 'ready\\n'); setInterval(() => {}, 1000)")
-      yield* run({ argv: ["true"], preload: ignores })
-      const long = "x".repeat(60_000)
-      const error = yield* pooled(
-        ignores,
-        Effect.flip(
-          run({
-            argv: ["true", long],
-            preload: ignores,
-            limits: { runtimeSecondsMax: 1, stopGraceSecondsMax: 1 }
-          })
+    it.effect("lets its runs start cold, and the pool say why: it does not get ready", () =>
+      Effect.gen(function* () {
+        const image = yield* Impatient
+        yield* startsCold(
+          loading("setInterval(() => {}, 1000)"),
+          "the program did not load within 2 s",
+          image
         )
-      )
-      assert.strictEqual(error.reason._tag, "TimedOut", error.message)
-    })
-  )
-})
+      })
+    )
+
+    it.effect.each([
+      // F_SETSIG with SIGCONT, and F_NOTIFY: a signal when the host writes the input.
+      [
+        "when there is something of a run",
+        'sysopen my $inputs, "/cogni", 0 or die; fcntl $inputs, 10, 18 or die; fcntl $inputs, 1026, 0x80000006 or die;',
+        /cogni-waiter/u,
+        "has ended, or was made to go on"
+      ],
+      [
+        "for a moment, under another name",
+        `my $name = ") T \\n\\0"; syscall ${prctl}, 15, $name, 0, 0, 0; ${rings("")}`,
+        /cogni-waiter/u,
+        "has ended, or was made to go on"
+      ],
+      [
+        "and then kills the process that connects it to its model",
+        rings(
+          'for my $one (glob "/proc/[0-9]*") { open my $file, "<", "$one/comm" or next; <$file> eq "socat\\n" and kill "KILL", substr $one, 6 }'
+        ),
+        /^Z\S* socat$/u,
+        "has ended, or was made to go on"
+      ],
+      [
+        "and then stops the process that waits",
+        rings('kill "STOP", getppid;'),
+        /^T\S* cogni-waiter$/u,
+        // A sandbox that does not answer says nothing of the program.
+        undefined
+      ]
+    ] as const)("is not used if it makes the kernel continue it %s", ([, wake, seen, failure]) =>
+      Effect.gen(function* () {
+        const wakes: Preload = [
+          "perl",
+          "-e",
+          `${wake} open my $ready, ">&=", 3; syswrite $ready, "ready\\n"; close $ready;
+         select undef, undef, undef, 600 for 1 .. 1000; print "woken"`
+        ]
+        const cold = run({
+          argv: ["cat", "/cogni/prompt.txt"],
+          preload: wakes,
+          inputs: [{ name: "prompt.txt", content: "hello" }]
+        })
+        assert.strictEqual(textOf(yield* cold), "hello")
+        yield* ready(wakes)
+        const began = performance.now()
+        yield* Await.until(
+          "the timer rings",
+          Effect.sync(() => performance.now() - began > 500)
+        )
+        yield* Await.until(
+          `its sandbox has ${String(seen)}`,
+          Effect.map(processesOfWaiting, (processes) => processes.some((one) => seen.test(one)))
+        )
+        const { discarded, hits } = yield* report
+        assert.strictEqual(textOf(yield* cold), "hello")
+        const after = yield* report
+        assert.deepStrictEqual([after.hits, after.discarded], [hits, discarded + 1])
+        if (failure !== undefined) assert.include(after.failure, failure)
+      })
+    )
+
+    it.effect(
+      "serves no run in a directory if it has a file of its workspace open, and the pool says so",
+      () =>
+        Effect.gen(function* () {
+          const path = join(yield* RunHarness.Directory, "given")
+          mkdirSync(path)
+          chownSync(path, 1000, 1000)
+          const holds = loading(
+            "fs.openSync('/workspace/held', 'w'); fs.unlinkSync('/workspace/held')",
+            "becomeProgram(receiveRun())"
+          )
+          const cold = run({ argv: ["echo", "cold"], preload: holds, workspace: { type: "directory", path } })
+          assert.strictEqual(textOf(yield* cold), "cold\n")
+          yield* ready(holds)
+          assert.strictEqual(textOf(yield* cold), "cold\n")
+          // As after a start that failed, so that the next ones are not spent for nothing at once.
+          assert.include((yield* report).failure, "others have a file of its workspace open")
+        })
+    )
+
+    it.effect("ends its run at the time limit if it ignores it", () =>
+      Effect.gen(function* () {
+        const ignores = loading("fs.writeSync(3, 'ready\\n'); setInterval(() => {}, 1000)")
+        yield* run({ argv: ["true"], preload: ignores })
+        const long = "x".repeat(60_000)
+        const error = yield* pooled(
+          ignores,
+          Effect.flip(
+            run({
+              argv: ["true", long],
+              preload: ignores,
+              limits: { runtimeSecondsMax: 1, stopGraceSecondsMax: 1 }
+            })
+          )
+        )
+        assert.strictEqual(error.reason._tag, "TimedOut", error.message)
+      })
+    )
+  }
+)
