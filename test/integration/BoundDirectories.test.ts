@@ -16,7 +16,7 @@ import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import * as PullRequests from "@cogni/sandbox-git-relay/forge/PullRequests"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
-import { Effect, Layer } from "effect"
+import { Duration, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import {
   chownSync,
@@ -37,7 +37,9 @@ import * as Await from "../harness/Await.ts"
 import { docker } from "../harness/Docker.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as BoundDirectory from "../harness/pool/BoundDirectory.ts"
+import * as HungDirectory from "../harness/pool/HungDirectory.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 const report = Effect.flatMap(SandboxPool.SandboxPool, (pool) => pool.report)
@@ -400,6 +402,34 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
           assert.deepStrictEqual(readdirSync(path).toSorted(), [".cogni", "own.txt"])
           assert.strictEqual((yield* run(path, "cat own.txt")).output.stdout.text, "of crashed\n")
         })
+    )
+
+    it.effect("is given up in time if its file system hangs, while those of other runs are bound", () =>
+      Effect.gen(function* () {
+        const path = join(yield* RunHarness.Directory, "given", "hung")
+        const hung = yield* HungDirectory.acquire(path)
+        const other = yield* BoundDirectory.bound(yield* given("beside-a-hung-one"), "true")
+        const { container } = yield* BoundDirectory.bound(path, "true")
+        const givenUp = Effect.gen(function* () {
+          yield* hung.hang
+          const [[took, error]] = yield* Effect.all(
+            [Effect.timed(Effect.flip(container.start)), other.container.start],
+            { concurrency: 2 }
+          )
+          assert.strictEqual(error._tag, "ContainerFailed", error.message)
+          assert.include(error.message, "it took more than 2 s")
+          assert.isBelow(Duration.toMillis(took), Pace.allowed(5000))
+          // The kernel ends the process that waits for the file system only when that is gone.
+          assert.isNotEmpty(yield* HungDirectory.grandchildren)
+        })
+        // Before the release of anything in the directory.
+        yield* Effect.ensuring(givenUp, hung.end)
+        yield* Await.until(
+          "no process of the host waits for the directory",
+          Effect.map(HungDirectory.grandchildren, (found) => found.length === 0)
+        )
+        assert.notInclude(yield* docker("exec", container.id, "cat", "/proc/mounts"), "hung")
+      })
     )
 
     it.effect("is not bound into a sandbox whose workspace others have used", () =>
