@@ -26,6 +26,7 @@ import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as CliWorld from "../harness/CliWorld.ts"
 import * as Engine from "../harness/Engine.ts"
+import { freePort } from "../harness/FreePort.ts"
 import { gitEnvironment } from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -254,6 +255,46 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox acp", (it)
       assert.include(record, `"callsTotal":1`)
       child.stdin.end()
       assert.strictEqual(yield* closed, 0)
+    })
+  )
+
+  it.effect("gives the second prompt in the editor's directory a sandbox that waited, with --pool", () =>
+    Effect.gen(function* () {
+      const model = yield* ScriptedModel.acquire(commands)
+      const { run } = yield* CliProcess.CliProcess
+      const cwd = yield* project
+      const port = yield* freePort
+      const { child, closed, open, prompt, said } = yield* connect(
+        { model },
+        "--agent",
+        "codex",
+        "--pool",
+        "1",
+        "--metrics-port",
+        String(port)
+      )
+      const id = yield* open(cwd)
+      yield* prompt(id, "run: echo made-1 >first.txt")
+      // It learns from the first prompt what the second one needs.
+      yield* Await.until(
+        "a sandbox waits",
+        Effect.promise(() => fetch(`http://127.0.0.1:${port}/metrics`).then((answer) => answer.text())).pipe(
+          Effect.map((text) => /^sandbox_pool_waiting 1$/mu.test(text))
+        )
+      )
+      yield* prompt(id, "run: cat first.txt >second.txt")
+      assert.strictEqual(readFileSync(join(cwd, "second.txt"), "utf8"), "made-1\n", said.stderr)
+      child.stdin.end()
+      assert.strictEqual(yield* closed, 0, said.stderr)
+      yield* nothingLeft
+      const runs = [...said.stderr.matchAll(/^· (run-[0-9a-z]+): exit code 0/gmu)].map(([, runId]) => runId!)
+      const uses = yield* Effect.forEach(runs, (runId) =>
+        Effect.map(
+          run(["inspect", runId, "-o", "json"]),
+          ({ stdout }) => /"pool": ?"(\w+)"/u.exec(stdout.toString("utf8"))?.[1]
+        )
+      )
+      assert.deepStrictEqual(uses, ["miss", "hit"])
     })
   )
 

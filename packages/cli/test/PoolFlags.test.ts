@@ -3,17 +3,23 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestConsole } from "effect/testing"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Cli from "../src/Cli.ts"
 import * as Composition from "../src/Composition.ts"
 import * as Output from "../src/Output.ts"
 import * as PoolFlags from "../src/PoolFlags.ts"
 
-const cli = (...argv: ReadonlyArray<string>) =>
+const cli = (...argv: ReadonlyArray<string>) => cliIn("/nowhere/at/all", ...argv)
+
+const cliIn = (stateDirectory: string, ...argv: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
     const before = (yield* TestConsole.logLines).length
-    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
+    const environment = { COGNI_STATE_DIR: stateDirectory, DOCKER_HOST: "unix:///nowhere/docker.sock" }
+    const code = yield* Cli.main({ argv, environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
     const logged = (yield* TestConsole.logLines).slice(before).join("\n")
@@ -82,6 +88,22 @@ describe("--pool", () => {
     Effect.gen(function* () {
       const { message } = yield* Effect.flip(Composition.keptOf({ image: "My Image" }, proxy))
       assert.include(message, "Expected the name of an image")
+    })
+  )
+
+  it.effect.each([
+    [["--pool=-1"], "sandboxesMax is -1, not a number of at least 0"],
+    [["--pool", "1", "--pool-memory", "1m"], "1 sandboxes are more than its limits allow (0)"]
+  ] as const)("refuses limits that no pool can have, before anything is started: %s", ([flags, problem]) =>
+    Effect.gen(function* () {
+      const directory = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+      )
+      const { code, stderr } = yield* cliIn(directory, "mcp", ...flags)
+      assert.strictEqual(code, 64, stderr)
+      assert.include(stderr, problem)
+      assert.include(stderr, "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)")
     })
   )
 
