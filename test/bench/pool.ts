@@ -34,6 +34,7 @@ import { join } from "node:path"
 import { parseArgs } from "node:util"
 import * as PoolTrial from "../harness/pool/PoolTrial.ts"
 import * as Contenders from "./Contenders.ts"
+import * as Idle from "./Idle.ts"
 import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
 import * as Upstreams from "./Upstreams.ts"
@@ -363,6 +364,7 @@ const main = Effect.gen(function* () {
       // A refill or a removal that is under way must not be measured with the others.
       yield* Effect.provide(Effect.andThen(ready(keptCount), idle), pooled)
       yield* Effect.provide(networksReady(keptCount), networks)
+      yield* Idle.machine
       const millis = yield* measure
       if (round >= 0) measured.get(name)!.push(millis)
     }
@@ -455,7 +457,7 @@ const publish = (
     name: "pool",
     title: "Runs from the pool",
     text: [
-      "Milliseconds from the call until the result. Plain Docker has removed its container by then. Our runs have ended all of their processes, and their empty sandbox is removed in the background; the next measurement waits for that. All rows are measured in turns.",
+      "Milliseconds from the call until the result. Plain Docker has removed its container by then. Our runs have ended all of their processes, and their empty sandbox is removed in the background; the next measurement waits for that, and until the machine is idle. All rows are measured in turns.",
       Report.table(
         ["one at a time", "n", "min", "p50", "p95", "p99"],
         rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])

@@ -8,7 +8,7 @@ import { named } from "@cogni/sandbox-core/Remedy"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
-import { parsed, path } from "./internal/engine/EngineHttp.ts"
+import { type EngineHttp, parsed, path } from "./internal/engine/EngineHttp.ts"
 import { classify, faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
 import * as KnownContainer from "./internal/engine/KnownContainer.ts"
 import * as PullProgress from "./internal/engine/PullProgress.ts"
@@ -45,6 +45,8 @@ export const Inspected = Schema.Struct({
 })
 
 export type Inspected = typeof Inspected.Type
+
+type Known = KnownContainer.KnownContainer<Inspected>
 
 /** A container, volume or network that has our labels. */
 export interface Labelled {
@@ -125,6 +127,19 @@ export interface Options {
   readonly host?: string | undefined
 }
 
+const decoded =
+  <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
+  (value: unknown): Effect.Effect<A, ContainerError> =>
+    Schema.decodeUnknownEffect(schema)(value).pipe(
+      Effect.mapError((error) => unreadable(operation, error.message))
+    )
+
+/** Decodes the answer to `find`, which is `undefined` if the resource does not exist. */
+const decodedIfFound =
+  <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
+  (value: unknown): Effect.Effect<A | undefined, ContainerError> =>
+    value === undefined ? Effect.undefined : decoded(schema, operation)(value)
+
 const make = Effect.fnUntraced(function* (options: Options = {}) {
   const address = parse(options.host ?? defaultPath)
   if (address === undefined) {
@@ -135,19 +150,6 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
     })
   }
   const { call, find, http } = yield* EngineConnection.make(address)
-
-  const decoded =
-    <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
-    (value: unknown): Effect.Effect<A, ContainerError> =>
-      Schema.decodeUnknownEffect(schema)(value).pipe(
-        Effect.mapError((error) => unreadable(operation, error.message))
-      )
-
-  /** Decodes the answer to `find`, which is `undefined` if the resource does not exist. */
-  const decodedIfFound =
-    <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
-    (value: unknown): Effect.Effect<A | undefined, ContainerError> =>
-      value === undefined ? Effect.undefined : decoded(schema, operation)(value)
 
   const get = (where: string, query?: Readonly<Record<string, string>>) => (abortSignal: AbortSignal) =>
     http.json({ method: "GET", path: where, ...(query === undefined ? {} : { query }), abortSignal })
@@ -290,24 +292,10 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       find("inspect", get(`${path("containers", id)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Inspected, "inspect"))
       ),
-    /**
-     * Inspects a container again. Returns `known` itself while the engine answers the same about all that can change.
-     */
-    inspectAgain: (id: string, known: KnownContainer.KnownContainer | undefined) =>
-      find("inspect", async (abortSignal) => {
-        const where = `${path("containers", id)}/json`
-        const text = await http.text({ method: "GET", path: where, abortSignal })
-        return known !== undefined && KnownContainer.isUnchanged(text, known)
-          ? known
-          : { text, value: parsed(text) }
-      }).pipe(
-        Effect.flatMap((answer) => {
-          if (answer === undefined || !("text" in answer)) return Effect.succeed(answer)
-          return Effect.map(decoded(Inspected, "inspect")(answer.value), (inspected) => ({
-            inspected,
-            beginning: KnownContainer.beginningOf(answer.text)
-          }))
-        })
+    /** Inspects a container again. Returns `known` itself while the engine says the same about all that can change. */
+    inspectAgain: (id: string, known: Known | undefined) =>
+      find("inspect", askAgain(http, id, known)).pipe(
+        Effect.flatMap(knownFrom(decoded(Inspected, "inspect")))
       ),
     named: (names: ReadonlyArray<string>) =>
       Effect.flatMap(call("list", get("/containers/json", withName(names))), decoded(Named, "list")),
@@ -409,6 +397,28 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
 })
 
 export class DockerApi extends Context.Service<DockerApi>()("@cogni/sandbox-docker/DockerApi", { make }) {}
+
+/** Asks for a container. Returns the text and the value of the answer, unless it is known. */
+const askAgain =
+  ({ text }: Pick<EngineHttp, "text">, id: string, known: Known | undefined) =>
+  async (abortSignal: AbortSignal) => {
+    const answer = await text({ method: "GET", path: `${path("containers", id)}/json`, abortSignal })
+    return known !== undefined && KnownContainer.isUnchanged(answer, known)
+      ? known
+      : { text: answer, value: parsed(answer) }
+  }
+
+const knownFrom =
+  (decode: (value: unknown) => Effect.Effect<Inspected, ContainerError>) =>
+  (
+    answer: Awaited<ReturnType<ReturnType<typeof askAgain>>> | undefined
+  ): Effect.Effect<Known | undefined, ContainerError> =>
+    answer === undefined || "inspected" in answer
+      ? Effect.succeed(answer)
+      : Effect.map(decode(answer.value), (inspected) => ({
+          inspected,
+          beginning: KnownContainer.beginningOf(answer.text)
+        }))
 
 /** Query for containers with one of these names, which must match as a whole. */
 const withName = (names: ReadonlyArray<string>) => ({

@@ -29,7 +29,7 @@ import * as DirectoryBinder from "./DirectoryBinder.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
 import * as LoadedProgram from "./LoadedProgram.ts"
-import * as KernelFacts from "./KernelFacts.ts"
+import type * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
 import * as Supervisor from "./Supervisor.ts"
 import * as Witnesses from "./Witnesses.ts"
@@ -56,9 +56,10 @@ export interface Asked {
 }
 
 type Compared = EngineConfiguration.Compared
+type Witnessed = Witnesses.Witnessed
 
-/** What a claim asks the engine. */
-interface OnEngine {
+/** Questions of a claim to the engine. */
+export interface OnEngine {
   /** Fails if the names of the container and its image are not as they must be. The engine needs longest for it. */
   readonly named: Effect.Effect<void, ContainerError>
   /** Gives the container the limits of its run, and asks for its configuration. Fails if it cannot serve a run. */
@@ -79,25 +80,19 @@ export const open = Effect.fnUntraced(function* (
   let asked: Asked = first
   const { role, stdin, supervised } = first.spec
   const held = role === "agent"
-  const scope = yield* Effect.scope
-  const told = yield* events.follow(id)
+  const [scope, told] = [yield* Effect.scope, yield* events.follow(id)]
   // The configuration is final once the container is created. Fetched here, so that no start waits for it.
   const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), atOnce)
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
   const configuration = EngineConfiguration.make({ isWaiting })
-  /** The last answer of the engine, while the container waits. */
-  let known: KnownContainer | undefined
-  const inspectAgain = Effect.suspend(() => api.inspectAgain(id, known)).pipe(
-    Effect.map((found) => (known = found)?.inspected)
-  )
-  let [stopRequested, isEmpty] = [false, false]
+  const { forget, inspectAgain } = inspector(api, id)
+  /** The token is sent with `go`. Empty: the engine reports the exit. */
+  let [stopRequested, isEmpty, goToken] = [false, false, ""]
   /** First process of a container that waits, on this host, if a directory can be bound into it. */
   let processId: number | undefined
   let atStart: Compared = { inspected: undefined, mismatches: [] }
-  /** Sent with `go`. Empty: the engine reports the exit. */
-  let goToken = ""
   const spareToken = randomBytes(16).toString("hex")
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
   const supervisor = supervised === true ? yield* Supervisor.make(attached) : undefined
@@ -125,8 +120,7 @@ export const open = Effect.fnUntraced(function* (
     yield* hearExit
     return spareToken
   })
-  const seenIn = (now: Compared, witnessed: Witnesses.Witnessed) =>
-    Witnesses.posture(now, { ...asked, ...kernelFacts }, witnessed)
+  const seenIn = (now: Compared, by: Witnessed) => Witnesses.posture(now, { ...asked, ...kernelFacts }, by)
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -192,7 +186,7 @@ export const open = Effect.fnUntraced(function* (
       const [, { report, witnessed }, configured] = yield* Effect.all([named, claiming, comparing], {
         concurrency: 3
       })
-      known = undefined
+      forget()
       // The limits of the run may have been in force before its program is.
       yield* requireUntroubled(troubled)
       const wrong = again === undefined ? undefined : PostureReport.programMismatches(report, again)[0]
@@ -247,6 +241,19 @@ export const open = Effect.fnUntraced(function* (
   const endedNow = attached.hasEnded
   return { container, claim, load, fail, inspectAgain, troubled, used, endedNow, isEmpty: () => isEmpty }
 })
+
+/** Asks the engine about a container that waits, and keeps its last answer. */
+const inspector = (api: Engine["api"], id: string) => {
+  let known: KnownContainer<DockerApi.Inspected> | undefined
+  return {
+    inspectAgain: Effect.suspend(() => api.inspectAgain(id, known)).pipe(
+      Effect.map((found) => (known = found)?.inspected)
+    ),
+    forget: () => {
+      known = undefined
+    }
+  }
+}
 
 /** Returns what happened to a waiting container that would be taken for something of its run. */
 const troubleOf = (

@@ -8,16 +8,16 @@ import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { Effect } from "effect"
+import type { Inspected } from "../../DockerApi.ts"
 import type * as EngineConfiguration from "./EngineConfiguration.ts"
-import type * as EngineContainer from "./EngineContainer.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
 
-/** Fails with what is not as it must be, if there is anything. */
+/** Fails with the mismatches, if there are any. */
 export const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
   mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
 
-/** What a sandbox reports of itself, and what the host sees then of its first process. */
+/** Report of a sandbox, and the host's view of its first process at that moment. */
 export interface Witnessed {
   readonly inside: Posture | undefined
   readonly processId: number | undefined
@@ -46,7 +46,11 @@ export const posture = (
     bootId,
     networkMismatches,
     spec
-  }: Pick<EngineContainer.Asked, "networkMismatches" | "spec"> & { readonly bootId: string },
+  }: {
+    readonly bootId: string
+    readonly spec: Pick<ContainerSpec, "mounts">
+    readonly networkMismatches?: ((joined: Inspected) => ReadonlyArray<string>) | undefined
+  },
   { inside, process, processId }: Witnessed
 ): Effect.Effect<Posture, PostureMismatch> => {
   if (inside === undefined || inspected === undefined) {

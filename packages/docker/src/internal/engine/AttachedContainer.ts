@@ -27,8 +27,8 @@ const brokenStream = (thrown: unknown) =>
   })
 
 /**
- * Reads an attach stream until it ends, with back-pressure on the container. A loop and no `Stream`, because a run waits
- * for each of the first chunks.
+ * Reads an attach stream until it ends, with back-pressure on the container. It is a loop and no `Stream`, because a
+ * run waits for each of the first chunks.
  */
 export const eachChunk = Effect.fnUntraced(function* (
   socket: Duplex,

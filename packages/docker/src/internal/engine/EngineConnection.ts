@@ -36,7 +36,11 @@ export const make = Effect.fnUntraced(function* (
     Effect.sync(() => EngineHttp.make(address)),
     ({ close }) => Effect.sync(close)
   )
-  const call: EngineConnection["call"] = (operation, run, about = {}) =>
+  const call = <A>(
+    operation: string,
+    run: (abortSignal: AbortSignal) => Promise<A>,
+    about: About = {}
+  ): Effect.Effect<A, ContainerError> =>
     Effect.callback((resume) => {
       const controller = new AbortController()
       const fail = (thrown: unknown) =>
@@ -48,7 +52,7 @@ export const make = Effect.fnUntraced(function* (
         controller.abort()
       }
       const timer = secondsMax === Infinity ? undefined : setTimeout(expire, secondsMax * 1000)
-      new Promise<Awaited<ReturnType<typeof run>>>((resolve) => resolve(run(controller.signal)))
+      new Promise<A>((resolve) => resolve(run(controller.signal)))
         .then((value) => resume(Effect.succeed(value)), fail)
         .finally(() => clearTimeout(timer))
       return Effect.sync(() => {

@@ -1,14 +1,12 @@
 /**
  * The engine's answer about a container, which is not parsed and decoded again while the engine answers the same. Pure.
  *
- * An answer has 45 KB, most of it the seccomp profile, and a run in a waiting sandbox waits until it is compared. What
- * checks read comes first in it. Then come mounts, in an order that changes from answer to answer.
+ * An answer has 45 KB, most of it the seccomp profile, and a run in a waiting sandbox waits until it is compared. All
+ * that checks read is at its beginning. Mounts follow later, in an order that changes from answer to answer.
  */
-import type { Inspected } from "../../DockerApi.ts"
-
-export interface KnownContainer {
+export interface KnownContainer<Inspected> {
   readonly inspected: Inspected
-  /** Beginning of the answer, with all that can change and that a check reads. Absent: this engine writes another order. */
+  /** Beginning of the answer, with all that a check reads. Absent: this engine writes another order. */
   readonly beginning: string | undefined
 }
 
@@ -33,5 +31,7 @@ export const beginningOf = (answer: string): string | undefined => {
 }
 
 /** Returns whether an answer says the same as the one before. */
-export const isUnchanged = (answer: string, { beginning }: Pick<KnownContainer, "beginning">): boolean =>
-  beginning !== undefined && answer.startsWith(beginning)
+export const isUnchanged = (
+  answer: string,
+  { beginning }: Pick<KnownContainer<unknown>, "beginning">
+): boolean => beginning !== undefined && answer.startsWith(beginning)
