@@ -10,10 +10,10 @@ import { join } from "node:path"
 import { vi } from "vitest"
 import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
-/** `before`: the agent's action before each call that opens or stats a path. `listed`: the listed directories. */
-/** Bytes that the disk of every path uses, if this is set. */
-const disk: { usedBytes: number | undefined } = { usedBytes: undefined }
+/** What the disk of every path uses, in bytes, if this is set, and the type of its file system: that of ext4. */
+const disk: { usedBytes: number | undefined; type: number } = { usedBytes: undefined, type: 0xef53 }
 
+/** `before`: the agent's action before each call that opens or stats a path. `listed`: the listed directories. */
 const strike: { before: (() => void) | undefined; listed: Array<string> } = { before: undefined, listed: [] }
 
 vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) => {
@@ -31,7 +31,15 @@ vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) =>
       const found = await real.statfs(path)
       return disk.usedBytes === undefined
         ? found
-        : { ...found, bsize: 1, blocks: 2 ** 40, bfree: 2 ** 40 - disk.usedBytes, files: 0, ffree: 0 }
+        : {
+            ...found,
+            type: disk.type,
+            bsize: 1,
+            blocks: 2 ** 40,
+            bfree: 2 ** 40 - disk.usedBytes,
+            files: 0,
+            ffree: 0
+          }
     },
     lstat: wrap(real.lstat as never),
     open: wrap(real.open as never),
@@ -148,6 +156,44 @@ describe("WorkspaceMeasure", () => {
       disk.usedBytes = 0
       assert.isTrue(yield* second.mayHaveChanged, "this is what the first has seen")
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
+  )
+
+  it.effect("always may have changed on a file system that says late what it uses, as btrfs does", () =>
+    Effect.gen(function* () {
+      const held = yield* HeldDirectory.hold(yield* directory)
+      const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
+      disk.usedBytes = 0
+      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, {
+        disks: new Map()
+      })
+      assert.isFalse(yield* mayHaveChanged)
+      disk.type = 0x9123683e
+      yield* TestClock.adjust("1 second")
+      assert.isTrue(yield* mayHaveChanged)
+      yield* countedBytes
+      assert.isTrue(yield* mayHaveChanged, "also by what was known of the disk")
+    }).pipe(Effect.ensuring(Effect.sync(() => Object.assign(disk, { usedBytes: undefined, type: 0xef53 }))))
+  )
+
+  it.effect("looks at the disk of each directory of a user, because its quota may be its own", () =>
+    Effect.gen(function* () {
+      const held = yield* HeldDirectory.hold(yield* directory)
+      const request = {
+        source: { type: "directory", path: held.path, counts: "all" },
+        workspaceBytesMax: bytesMax
+      } as const
+      const disks: WorkspaceMeasure.Disks = new Map()
+      const [first, second] = yield* Effect.all([
+        WorkspaceMeasure.make(held, request, { disks }),
+        WorkspaceMeasure.make(held, request, { disks })
+      ])
+      disk.usedBytes = 0
+      yield* first.countedBytes
+      yield* TestClock.adjust("500 millis")
+      yield* second.countedBytes
+      disk.usedBytes = bytesMax
+      assert.isTrue(yield* first.mayHaveChanged, "whatever the second has seen")
+    }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))), Effect.scoped)
   )
 
   it.effect("counts known directories as it counts any", () =>

@@ -29,8 +29,17 @@ const looksMax = 32
  */
 export const inodeBytes = 512
 
-/** What the disks of workspaces use, by device: one look is for all workspaces on it. */
-export type Disks = Map<bigint, { readonly usedBytes: number; readonly atMillis: number }>
+/** The magic numbers of ext2 to ext4, XFS and tmpfs, which say at once what a write uses. btrfs says it 30 s later. */
+const promptTypes: ReadonlyArray<number> = [0xef53, 0x58465342, 0x01021994]
+
+interface Disk {
+  readonly usedBytes: number
+  /** Whether the used bytes change as soon as anything is written. */
+  readonly isPrompt: boolean
+}
+
+/** What the disks of temporary workspaces use, by device: one look is for all workspaces on it. */
+export type Disks = Map<bigint, Disk & { readonly atMillis: number }>
 
 /**
  * Starts measuring a workspace. An agent can hide files from a running count by moving them to directories that were
@@ -43,15 +52,18 @@ export const make = Effect.fnUntraced(function* (
   { disks, knownBytes }: { readonly disks: Disks; readonly knownBytes?: number | undefined }
 ) {
   const measured = now({ access, path })
-  const used = Effect.gen(function* () {
-    const bytes = yield* attempt(path, () => usedBytes(access))
-    disks.set(identity.device, { usedBytes: bytes, atMillis: yield* Clock.currentTimeMillis })
-    return bytes
+  // A directory of a user may have a quota of its own. Then the disk says only how much of that is used.
+  const shared: Disks = source.type === "temporary" ? disks : new Map()
+  const looked = Effect.gen(function* () {
+    const disk = yield* attempt(path, () => diskOf(access))
+    shared.set(identity.device, { ...disk, atMillis: yield* Clock.currentTimeMillis })
+    return disk
   })
+  const used = Effect.map(looked, ({ usedBytes }) => usedBytes)
   const lately = Effect.gen(function* () {
-    const known = disks.get(identity.device)
+    const known = shared.get(identity.device)
     const isFresh = known !== undefined && (yield* Clock.currentTimeMillis) - known.atMillis < diskMillisMax
-    return isFresh ? known.usedBytes : yield* used
+    return isFresh ? known : yield* looked
   })
   // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
@@ -76,13 +88,17 @@ export const make = Effect.fnUntraced(function* (
   // Nothing has been added to it.
   if (source.type === "temporary") note(0, usedBefore)
   return {
-    /** Every byte that is written to a workspace is one more that its disk uses, unless others remove as many. */
+    /**
+     * Every byte that is written to a workspace is one more that its disk uses, unless others remove as many, or the
+     * file system says it late.
+     */
     mayHaveChanged: Effect.map(
       Effect.option(lately),
       (now) =>
         now._tag === "None" ||
+        !now.value.isPrompt ||
         last === undefined ||
-        Math.abs(now.value - last.usedBytes) > last.toleratedBytes
+        Math.abs(now.value.usedBytes - last.usedBytes) > last.toleratedBytes
     ),
     countedBytes: Effect.gen(function* () {
       // Before the count, so that a change during it is noticed.
@@ -206,12 +222,15 @@ const hold = async (path: string) => {
 const toPath = (latin1: string): Buffer => Buffer.from(latin1, "latin1")
 
 /**
- * Returns the used bytes of the disk that contains a path, including those of other processes. File systems without a
- * fixed number of inodes report 0 inodes.
+ * Returns what is used of the disk that contains a path, also by other processes. File systems without a fixed number of
+ * inodes report 0 inodes.
  */
-const usedBytes = async (path: string): Promise<number> => {
-  const { bfree, blocks, bsize, ffree, files } = await statfs(path)
-  return (blocks - bfree) * bsize + Math.max(0, files - ffree) * inodeBytes
+const diskOf = async (path: string): Promise<Disk> => {
+  const { bfree, blocks, bsize, ffree, files, type } = await statfs(path)
+  return {
+    usedBytes: (blocks - bfree) * bsize + Math.max(0, files - ffree) * inodeBytes,
+    isPrompt: promptTypes.includes(type)
+  }
 }
 
 /** Ignores an entry that was deleted after the listing. Any other error could hide files, and fails the measurement. */
