@@ -113,6 +113,14 @@ describe("PostureReport", () => {
     }
   )
 
+  it("ignores a line of one word, such as of a later image", () => {
+    const [begin = "", ...rest] = report
+    assert.deepStrictEqual(
+      parseReport([begin, "interfaces", "route6", "bootx", ...rest].join("\n")),
+      parseReport(report.join("\n"))
+    )
+  })
+
   it.prop("returns undefined for any other text", [Schema.String], ([text]) => {
     assert.isUndefined(parseReport(text))
   })

@@ -118,9 +118,11 @@ export const parseReport = (text: string): Posture | undefined => {
   const byWord = new Map<string, Array<string>>()
   for (const line of all) {
     const at = line.indexOf(" ")
-    const rests = byWord.get(line.slice(0, at))
-    if (rests === undefined) byWord.set(line.slice(0, at), [line.slice(at + 1)])
-    else rests.push(line.slice(at + 1))
+    if (at === -1) continue
+    const [word, rest] = [line.slice(0, at), line.slice(at + 1)]
+    const rests = byWord.get(word)
+    if (rests === undefined) byWord.set(word, [rest])
+    else rests.push(rest)
   }
   const of = (word: string) => byWord.get(word) ?? []
   const identities = parseIdentities(of("inode"))
