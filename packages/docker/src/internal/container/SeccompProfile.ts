@@ -291,9 +291,10 @@ export const gVisorProfile: SeccompProfile = {
   )
 }
 
-/** The profile as an entry of `SecurityOpt`, which contains the profile's JSON text. */
+/** Returns a profile as an entry of `SecurityOpt`, which contains its JSON text. */
 const option = (one: SeccompProfile): string => `seccomp=${JSON.stringify(one)}`
 
+/** The entry for {@link profile}. */
 export const securityOption: string = option(profile)
 
 /** The entry for {@link gVisorProfile}. */
