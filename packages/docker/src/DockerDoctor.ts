@@ -95,7 +95,14 @@ export const runtimeFinding = (
   { DefaultRuntime = "unknown", Runtimes }: Pick<DockerApi.Info, "DefaultRuntime" | "Runtimes">,
   engineRuntime: string | undefined
 ): Finding => {
-  if (engineRuntime === undefined) return ok("engine runtime", `${DefaultRuntime}, the engine's default`)
+  if (engineRuntime === undefined)
+    return GVisor.isNamed(DefaultRuntime)
+      ? fail(
+          "engine runtime",
+          `${DefaultRuntime}, the engine's default, needs its own list of system calls: no thread would start`,
+          `Set ${named("DockerContainerRuntime.engineRuntime")} to ${DefaultRuntime}`
+        )
+      : ok("engine runtime", `${DefaultRuntime}, the engine's default`)
   const names = Object.keys(Runtimes ?? {})
   if (!names.includes(engineRuntime))
     return fail(

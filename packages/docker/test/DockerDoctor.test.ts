@@ -97,6 +97,13 @@ describe("DockerDoctor", () => {
     assert.include(fix, '"runtimeArgs" of runsc-bare')
   })
 
+  it("asks for the name of gVisor if the engine uses it by default", () => {
+    const { detail, fix, status } = runtimeFinding({ DefaultRuntime: "runsc" }, undefined)
+    assert.strictEqual(status, "fail")
+    assert.include(detail, "runsc, the engine's default, needs its own list of system calls")
+    assert.include(fix, "to runsc")
+  })
+
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])
     assert.deepStrictEqual(bad({ CgroupVersion: "2", ServerVersion: "29.0.0" }, "1.52"), [])
