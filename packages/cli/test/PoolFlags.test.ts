@@ -93,7 +93,7 @@ describe("--pool", () => {
 
   it.effect.each([
     [["--pool=-1"], "sandboxesMax is -1, not a number of at least 0"],
-    [["--pool", "1", "--pool-memory", "1m"], "1 sandboxes are more than its limits allow (0)"]
+    [["--pool", "3", "--pool-memory", "16m"], "3 sandboxes are more than its limits allow (1)"]
   ] as const)("refuses limits that no pool can have, before anything is started: %s", ([flags, problem]) =>
     Effect.gen(function* () {
       const directory = yield* Effect.acquireRelease(
