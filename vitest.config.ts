@@ -38,30 +38,90 @@ const slow = [
   "test/stack/DurableKills.test.ts",
   "test/stack/Package.test.ts",
   "test/integration/RelayCorpus.test.ts",
-  "test/integration/Preload.test.ts",
-  "test/stack/Agents.test.ts",
-  "test/stack/AgentPreloads.test.ts",
   "test/integration/EngineFaults.test.ts",
+  "test/integration/SharedNginxLlmProxy.test.ts",
   "test/integration/SessionFaults.test.ts",
   "test/stack/DurableHosts.test.ts",
-  "test/integration/RelayKill.test.ts",
-  "test/stack/CliRecords.test.ts",
-  "test/integration/Sql.test.ts",
+  "test/stack/RunKeys.test.ts",
   "test/stack/Page.test.ts",
-  "test/stack/CliRefusals.test.ts",
-  "test/integration/RelayBadInput.test.ts",
-  "test/integration/GitRelay.test.ts",
-  "test/stack/Threads.test.ts",
+  "test/integration/RelayKill.test.ts",
   "test/integration/Deadline.test.ts",
+  "test/integration/Sql.test.ts",
   "test/stack/Relay.test.ts",
-  "test/stack/Cli.test.ts"
+  "test/integration/RelayOriginCorpus.test.ts",
+  "test/integration/Preload.test.ts",
+  "test/integration/RelayOrigins.test.ts",
+  "test/integration/SessionBadInput.test.ts",
+  "test/stack/Threads.test.ts",
+  "test/integration/GitRelay.test.ts",
+  "test/integration/RelayBadInput.test.ts",
+  "test/integration/ContainerRuntime.test.ts",
+  "test/stack/Agents.test.ts",
+  "test/stack/CliRecords.test.ts",
+  "test/stack/AgentPreloads.test.ts",
+  "test/stack/Evolution.test.ts",
+  "test/stack/Secrets.test.ts",
+  "test/stack/Acp.test.ts",
+  "test/stack/Cli.test.ts",
+  "test/integration/NginxLlmProxy.test.ts",
+  "test/stack/Task.test.ts",
+  "test/integration/Executor.test.ts",
+  "test/integration/Hardening.test.ts",
+  "test/stack/Serve.test.ts",
+  "test/integration/HostileRequests.test.ts",
+  "test/stack/CliThreads.test.ts",
+  "test/integration/BadInput.test.ts",
+  "test/integration/GatewayLlmProxy.test.ts",
+  "test/integration/SessionIsolation.test.ts",
+  "test/stack/ChatCommand.test.ts"
 ]
 
+/**
+ * Short tests that leave nothing in their process, so that one process has many of them. To load everything in a new
+ * process takes longer than some of these tests.
+ */
+const shared = [
+  ...[
+    "CostSchedules",
+    "DockerApi",
+    "HostDirectories",
+    "ImagePull",
+    "Network",
+    "Packages",
+    "PoolTrial",
+    "ReadyNetworks",
+    "RunStore",
+    "SessionTools",
+    "Supervisor"
+  ].map((name) => `test/integration/${name}.test.ts`),
+  ...[
+    "AiSdk",
+    "CliLimits",
+    "ComputeSdk",
+    "Demo",
+    "Examples",
+    "Mastra",
+    "Mcp",
+    "OfficialClients",
+    "OneSandbox",
+    "Promises",
+    "Subagents",
+    "Telemetry",
+    "Tools",
+    "UserFiles",
+    "WayOut"
+  ].map((name) => `test/stack/${name}.test.ts`)
+]
+
+/**
+ * Files with a process of their own come first. A process of many files takes another one only if that is the next:
+ * between two that have their own, it would end, and the next one would load everything again.
+ */
 class SlowFirst extends BaseSequencer {
   override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
-    const placeOf = ({ moduleId }: TestSpecification) => {
+    const placeOf = ({ moduleId, project }: TestSpecification) => {
       const place = slow.findIndex((path) => moduleId.endsWith(`/${path}`))
-      return place === -1 ? slow.length : place
+      return (place === -1 ? slow.length : place) + (project.config.isolate ? 0 : 2 * slow.length)
     }
     // oxlint-disable-next-line unicorn/no-array-sort -- the method of a sequencer, not of an array
     const sorted = await super.sort(files)
@@ -106,11 +166,23 @@ export default defineConfig({
         test: {
           name: "together",
           include: others,
-          exclude: [...configDefaults.exclude, ...alone],
+          exclude: [...configDefaults.exclude, ...alone, ...shared],
           globalSetup,
           setupFiles: prepared,
           maxWorkers,
           // After the others: images may still be built while these run.
+          sequence: { groupOrder: 1 }
+        }
+      },
+      {
+        extends: true,
+        test: {
+          name: "shared",
+          include: shared,
+          globalSetup,
+          setupFiles: prepared,
+          isolate: false,
+          maxWorkers,
           sequence: { groupOrder: 1 }
         }
       },
