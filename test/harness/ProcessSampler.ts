@@ -74,8 +74,11 @@ const newMillis = 0.4
 /** At this age, a process has started its actual program. After that, each sweep reads only its arguments. */
 const youngMillis = 400
 
-/** Number of sweeps after which an old process is fully read again. */
-const restEvery = 4
+/**
+ * Number of sweeps after which an old process is fully read again: twice a second. Only the names of its descriptors
+ * can have changed, and to read those of all processes takes longer than all the rest.
+ */
+const restEvery = 20
 
 /** Largest part of a file below `/proc` that is read. */
 const procBytesMax = 256 * 1024

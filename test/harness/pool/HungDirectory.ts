@@ -81,7 +81,8 @@ export const acquire = Effect.fnUntraced(function* (
   const said = (word: string) =>
     Effect.promise(async () => {
       const [piece] = (await Promise.race([once(server.stdout, "data"), once(server, "exit")])) as [unknown]
-      if (!String(piece).includes(word)) throw new Error(`no FUSE file system, which needs /dev/fuse: ${piece}`)
+      if (!String(piece).includes(word))
+        throw new Error(`no FUSE file system, which needs /dev/fuse: ${piece}`)
     })
   yield* said("serves")
   return {
