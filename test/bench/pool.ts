@@ -2,11 +2,12 @@
  * `./dev bench pool`: runs in sandboxes that waited for them, next to cold runs, with and without a network that was
  * ready, and to plain Docker.
  *
+ *     PART…           only these parts: rows, claims (the rows of claims), trial, burst (default: all but claims)
  *     --samples N     samples of each row, at least 20 (default 40)
  *     --runs N        runs through the pool under kills, refusals and changes of the image (default 1000)
  *     --seed TEXT     seed of the plan of these runs (default pool-1)
  *     --quick         5 samples and 20 runs, to check that it works; not for measurements
- *     --output DIR    directory for pool.json and pool.md (default test/bench/results; none with --quick)
+ *     --output DIR    directory for pool.json and pool.md (default test/bench/results; none with --quick or a PART)
  *
  * Exits with 1 if a bar is missed.
  */
@@ -27,7 +28,7 @@ import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import Docker from "dockerode"
-import { Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
+import { type Context, Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
 import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
@@ -39,7 +40,8 @@ import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
 import * as Upstreams from "./Upstreams.ts"
 
-const { values: options } = parseArgs({
+const { positionals, values: options } = parseArgs({
+  allowPositionals: true,
   options: {
     samples: { type: "string" },
     runs: { type: "string" },
@@ -48,6 +50,14 @@ const { values: options } = parseArgs({
     output: { type: "string" }
   }
 })
+
+const partNames = ["rows", "claims", "trial", "burst"] as const
+const unknownPart = positionals.find((name) => !partNames.some((known) => known === name))
+if (unknownPart !== undefined)
+  throw new Error(`bench pool: ${unknownPart} is not one of ${partNames.join(", ")}`)
+
+const includes = (part: (typeof partNames)[number]) =>
+  positionals.length === 0 ? part !== "claims" : positionals.includes(part)
 
 const samples = options.quick ? 5 : Math.max(20, Number(options.samples ?? 40) || 40)
 const runsTotal = options.quick ? 20 : Math.max(20, Number(options.runs ?? 1000) || 1000)
@@ -243,6 +253,7 @@ const measuredBursts = Effect.fnUntraced(function* (
   directory: string,
   url: string
 ) {
+  say(`${bursts} bursts of ${atOnce} runs each: bare engine, cold, from a full pool`)
   const bareApi = Contenders.bareApi(new Docker(), image)
   const bare = yield* burst(
     Effect.promise(() => bareApi()),
@@ -323,6 +334,34 @@ const layerOf = (
     Layer.provideMerge(DockerApi.layer({ host: process.env["DOCKER_HOST"] }))
   )
 
+type Runs = Layer.Success<ReturnType<typeof layerOf>>
+
+/** Measures rows one at a time, in turns. */
+const measuredRows = Effect.fnUntraced(function* (
+  rows: ReadonlyArray<readonly [string, Effect.Effect<number, unknown>]>,
+  { networks, pooled }: Record<"networks" | "pooled", Context.Context<Runs>>
+) {
+  const measured = new Map<string, Array<number>>(rows.map(([name]) => [name, []]))
+  if (rows.length === 0) return measured
+  // They only show the demand.
+  yield* Effect.provide(
+    Effect.all([run(spec("x")), run(spec("x"))], { concurrency: keptCount, discard: true }),
+    networks
+  )
+  say(`one at a time: ${samples} rounds of ${rows.length}`)
+  for (let round = -warmUps; round < samples; round++) {
+    for (const [name, measure] of Samples.rotate(rows, round + warmUps)) {
+      // A refill or a removal that is under way must not be measured with the others.
+      yield* Effect.provide(Effect.andThen(ready(keptCount), idle), pooled)
+      yield* Effect.provide(networksReady(keptCount), networks)
+      yield* Idle.machine
+      const millis = yield* measure
+      if (round >= 0) measured.get(name)!.push(millis)
+    }
+  }
+  return measured
+})
+
 const main = Effect.gen(function* () {
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-bench-"))),
@@ -338,7 +377,7 @@ const main = Effect.gen(function* () {
   mkdirSync(own)
   writeFileSync(join(own, "own.txt"), "x")
   chownSync(own, 1000, 1000)
-  const rows = new Map<string, Effect.Effect<number, unknown>>([
+  const all = new Map<string, Effect.Effect<number, unknown>>([
     [names.cli, millisOf(Effect.promise(cli))],
     [names.cold, Effect.provide(coldMillis(spec("x")), cold)],
     [names.coldModel, Effect.provide(coldMillis(withModel), cold)],
@@ -352,28 +391,15 @@ const main = Effect.gen(function* () {
     [names.claimDirectory, Effect.provide(claim(inDirectory(own)), pooled)]
   ])
   const load = loadavg()[0]!
-  // They only show the demand.
-  yield* Effect.provide(
-    Effect.all([run(spec("x")), run(spec("x"))], { concurrency: keptCount, discard: true }),
-    networks
-  )
-  const measured = new Map<string, Array<number>>([...rows.keys()].map((name) => [name, []]))
-  say(`one at a time: ${samples} rounds of ${rows.size}`)
-  for (let round = -warmUps; round < samples; round++) {
-    for (const [name, measure] of Samples.rotate([...rows], round + warmUps)) {
-      // A refill or a removal that is under way must not be measured with the others.
-      yield* Effect.provide(Effect.andThen(ready(keptCount), idle), pooled)
-      yield* Effect.provide(networksReady(keptCount), networks)
-      yield* Idle.machine
-      const millis = yield* measure
-      if (round >= 0) measured.get(name)!.push(millis)
-    }
-  }
+  const claims = new Set<string>([names.claim, names.claimDirectory])
+  const rows = [...all].filter(([name]) => includes("rows") || (includes("claims") && claims.has(name)))
+  const measured = yield* measuredRows(rows, { pooled, networks })
   // Its sandboxes must not be replaced while the others are counted.
   yield* Scope.close(waiting, Exit.void)
-  const trial = yield* underTrouble(directory)
-  say(`${bursts} bursts of ${atOnce} runs each: bare engine, cold, from a full pool`)
-  const burstRates = yield* measuredBursts(Effect.provide(run(spec("x")), cold), directory, url)
+  const trial = includes("trial") ? yield* underTrouble(directory) : undefined
+  const burstRates = includes("burst")
+    ? yield* measuredBursts(Effect.provide(run(spec("x")), cold), directory, url)
+    : undefined
   publish(measured, { trial, burstRates }, yield* Effect.promise(() => machine(load)))
 }).pipe(Effect.scoped)
 
@@ -397,94 +423,127 @@ const trialText = ({
   refused,
   runs,
   seconds
-}: Effect.Success<ReturnType<typeof underTrouble>>) =>
+}: Trial) =>
   `Under kills, refusals and image changes: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
   `${hits} ran in a waiting sandbox, ${(cold.workspace ?? 0) + (cold.size ?? 0)} had to start cold, ` +
   `${misses} found none, and ${refused} were refused as they must be. ${killed} waiting sandboxes were killed, ` +
   `${lost} of them as a run got them, which failed. The image was replaced ${imageChanges} times. ` +
   `${discarded} sandboxes were taken and not used.`
 
+type Trial = Effect.Success<ReturnType<typeof underTrouble>>
+type BurstRates = Effect.Success<ReturnType<typeof measuredBursts>>
+
+/** The bars of the rows that were measured. */
+const rowBars = (
+  rows: ReadonlyArray<Samples.Summary & { readonly name: string }>
+): ReadonlyArray<Report.Bar> => {
+  const of = (name: string) => rows.find((row) => row.name === name)
+  const claim = of(names.claim)
+  const ratio = (name: string, [other, base]: readonly [string, string], atMost?: number) => {
+    const [over, under] = [of(name), of(other)]
+    if (over === undefined || under === undefined) return []
+    const value = Math.round((over.p50 / under.p50) * 100) / 100
+    return [{ name: `${name} / ${base}, p50`, value, ...(atMost === undefined ? {} : { atMost }) }]
+  }
+  const run = [names.cli, "docker run"] as const
+  return [
+    ...(claim === undefined
+      ? []
+      : [
+          { name: `${names.claim}, p50 ms`, value: claim.p50, atMost: 10 },
+          { name: `${names.claim}, p99 ms`, value: claim.p99, atMost: 30 }
+        ]),
+    ...ratio(names.pooledModel, run, 0.15),
+    ...ratio(names.pooled, run),
+    ...ratio(names.cold, run),
+    ...ratio(names.pooledDirectory, [names.coldDirectory, "cold"], 0.3),
+    ...ratio(names.joined, run, 0.65)
+  ]
+}
+
+const burstBars = (rates: BurstRates): ReadonlyArray<Report.Bar> => {
+  const overBare = (what: string, rate: number, atLeast?: number): Report.Bar => ({
+    name: `runs/s of ${atOnce} at once, ${what} / bare engine`,
+    value: Math.round((rate / rates.bare) * 100) / 100,
+    ...(atLeast === undefined ? {} : { atLeast })
+  })
+  return [
+    overBare("from the pool", rates.pooled, 3),
+    overBare("cold", rates.cold),
+    overBare("cold, in ready networks", rates.joined, 1.8)
+  ]
+}
+
+const trialBars = (trial: Trial): ReadonlyArray<Report.Bar> => [
+  {
+    name: `right of ${trial.runs} runs under kills, refusals and image changes, %`,
+    value: (100 * trial.right) / trial.runs,
+    atLeast: 100
+  },
+  { name: "containers and directories left by them", value: trial.left.length, atMost: 0 },
+  { name: "sandboxes that two of them had", value: trial.shared, atMost: 0 }
+]
+
+const rowTexts = (rows: ReadonlyArray<Samples.Summary & { readonly name: string }>) => [
+  "Milliseconds from the call until the result. Plain Docker has removed its container by then. Our runs have ended all of their processes, and their empty sandbox is removed in the background; the next measurement waits for that, and until the machine is idle. All rows are measured in turns.",
+  Report.table(
+    ["one at a time", "n", "min", "p50", "p95", "p99"],
+    rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])
+  ),
+  Report.table(
+    ["parts of a claim, and the exit", "n", "min", "p50", "p95", "p99"],
+    [...parts].map(([name, millis]) => {
+      const { count, min, p50, p95, p99 } = Samples.summarize(millis)
+      return [name, count, min, p50, p95, p99]
+    })
+  )
+]
+
+const burstTable = ({ bare, cold, joined, pooled }: BurstRates) =>
+  Report.table(
+    [`${atOnce} at once`, "runs/s"],
+    [
+      ["bare Engine API", bare],
+      [names.cold, cold],
+      [names.joined, joined],
+      [names.pooled, pooled]
+    ]
+  )
+
 const publish = (
   measured: ReadonlyMap<string, ReadonlyArray<number>>,
-  {
-    burstRates,
-    trial
-  }: {
-    readonly trial: Effect.Success<ReturnType<typeof underTrouble>>
-    readonly burstRates: Effect.Success<ReturnType<typeof measuredBursts>>
-  },
+  { burstRates, trial }: { readonly trial: Trial | undefined; readonly burstRates: BurstRates | undefined },
   facts: Report.Report["machine"]
 ) => {
   const rows = [...measured].map(([name, millis]) => ({ name, ...Samples.summarize(millis) }))
-  const of = (name: string) => rows.find((row) => row.name === name)!
-  const ratio = (over: string) => Math.round((of(over).p50 / of(names.cli).p50) * 100) / 100
   const bars: ReadonlyArray<Report.Bar> = [
-    { name: `${names.claim}, p50 ms`, value: of(names.claim).p50, atMost: 10 },
-    { name: `${names.claim}, p99 ms`, value: of(names.claim).p99, atMost: 30 },
-    { name: `${names.pooledModel} / docker run, p50`, value: ratio(names.pooledModel), atMost: 0.15 },
-    { name: `${names.pooled} / docker run, p50`, value: ratio(names.pooled) },
-    { name: `${names.cold} / docker run, p50`, value: ratio(names.cold) },
-    {
-      name: `${names.pooledDirectory} / cold, p50`,
-      value: Math.round((of(names.pooledDirectory).p50 / of(names.coldDirectory).p50) * 100) / 100,
-      atMost: 0.3
-    },
-    { name: `${names.joined} / docker run, p50`, value: ratio(names.joined), atMost: 0.65 },
-    {
-      name: `runs/s of ${atOnce} at once, from the pool / bare engine`,
-      value: Math.round((burstRates.pooled / burstRates.bare) * 100) / 100,
-      atLeast: 3
-    },
-    {
-      name: `runs/s of ${atOnce} at once, cold / bare engine`,
-      value: Math.round((burstRates.cold / burstRates.bare) * 100) / 100
-    },
-    {
-      name: `runs/s of ${atOnce} at once, cold, in ready networks / bare engine`,
-      value: Math.round((burstRates.joined / burstRates.bare) * 100) / 100,
-      atLeast: 1.8
-    },
-    {
-      name: `right of ${trial.runs} runs under kills, refusals and image changes, %`,
-      value: (100 * trial.right) / trial.runs,
-      atLeast: 100
-    },
-    { name: "containers and directories left by them", value: trial.left.length, atMost: 0 },
-    { name: "sandboxes that two of them had", value: trial.shared, atMost: 0 }
+    ...rowBars(rows),
+    ...(burstRates === undefined ? [] : burstBars(burstRates)),
+    ...(trial === undefined ? [] : trialBars(trial))
   ]
   const takenAt = new Date().toISOString()
   Report.publish({
     name: "pool",
     title: "Runs from the pool",
     text: [
-      "Milliseconds from the call until the result. Plain Docker has removed its container by then. Our runs have ended all of their processes, and their empty sandbox is removed in the background; the next measurement waits for that, and until the machine is idle. All rows are measured in turns.",
-      Report.table(
-        ["one at a time", "n", "min", "p50", "p95", "p99"],
-        rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])
-      ),
-      Report.table(
-        ["parts of a claim, and the exit", "n", "min", "p50", "p95", "p99"],
-        [...parts].map(([name, millis]) => {
-          const { count, min, p50, p95, p99 } = Samples.summarize(millis)
-          return [name, count, min, p50, p95, p99]
-        })
-      ),
-      Report.table(
-        [`${atOnce} at once`, "runs/s"],
-        [
-          ["bare Engine API", burstRates.bare],
-          [names.cold, burstRates.cold],
-          [names.joined, burstRates.joined],
-          [names.pooled, burstRates.pooled]
-        ]
-      ),
-      trialText(trial),
+      ...(rows.length === 0 ? [] : rowTexts(rows)),
+      ...(burstRates === undefined ? [] : [burstTable(burstRates)]),
+      ...(trial === undefined ? [] : [trialText(trial)]),
       Report.barTable(bars),
       Report.taken({ machine: facts, takenAt })
     ].join("\n\n"),
-    data: { takenAt, machine: facts, rows, trial: { seed: options.seed, ...trial }, burstRates, bars },
+    data: {
+      takenAt,
+      machine: facts,
+      rows,
+      trial: trial && { seed: options.seed, ...trial },
+      burstRates,
+      bars
+    },
     bars,
-    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+    directory:
+      options.output ??
+      (options.quick || positionals.length > 0 ? undefined : join(import.meta.dirname, "results"))
   })
 }
 
