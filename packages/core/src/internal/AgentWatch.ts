@@ -31,8 +31,8 @@ export const secondsMax = (limits: Limits): number =>
 const diskIntervalSeconds = 1
 
 /**
- * Longest time without a measurement of a workspace whose disk has not changed. Others could remove as much as the agent
- * writes, so that alone proves nothing.
+ * Longest time without a measurement of a workspace whose disk has not changed. That alone proves nothing, because
+ * others could remove as much as the agent writes.
  */
 const unchangedSecondsMax = 10
 
