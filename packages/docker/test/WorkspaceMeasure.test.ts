@@ -10,7 +10,7 @@ import { join } from "node:path"
 import { vi } from "vitest"
 import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
-/** What the disk of every path uses, in bytes, if this is set, and the type of its file system: that of ext4. */
+/** Bytes that the disk of every path uses, if this is set, and the type of its file system: that of ext4. */
 const disk: { usedBytes: number | undefined; type: number } = { usedBytes: undefined, type: 0xef53 }
 
 /** `before`: the agent's action before each call that opens or stats a path. `listed`: the listed directories. */

@@ -30,7 +30,7 @@ const looksMax = 32
 export const inodeBytes = 512
 
 /** The magic numbers of ext2 to ext4, XFS and tmpfs, which say at once what a write uses. btrfs says it 30 s later. */
-const promptTypes: ReadonlyArray<number> = [0xef53, 0x58465342, 0x01021994]
+const promptTypes: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x01021994])
 
 interface Disk {
   readonly usedBytes: number
@@ -38,7 +38,7 @@ interface Disk {
   readonly isPrompt: boolean
 }
 
-/** What the disks of temporary workspaces use, by device: one look is for all workspaces on it. */
+/** The disks of temporary workspaces, by device: one look is for all workspaces on it. */
 export type Disks = Map<bigint, Disk & { readonly atMillis: number }>
 
 /**
@@ -222,14 +222,14 @@ const hold = async (path: string) => {
 const toPath = (latin1: string): Buffer => Buffer.from(latin1, "latin1")
 
 /**
- * Returns what is used of the disk that contains a path, also by other processes. File systems without a fixed number of
- * inodes report 0 inodes.
+ * Returns what is used of the disk that contains a path, also by other processes. File systems without a fixed number
+ * of inodes report 0 inodes.
  */
 const diskOf = async (path: string): Promise<Disk> => {
   const { bfree, blocks, bsize, ffree, files, type } = await statfs(path)
   return {
     usedBytes: (blocks - bfree) * bsize + Math.max(0, files - ffree) * inodeBytes,
-    isPrompt: promptTypes.includes(type)
+    isPrompt: promptTypes.has(type)
   }
 }
 
