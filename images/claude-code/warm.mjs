@@ -157,6 +157,7 @@ const load = async (variables, command) => {
   for await (const text of child.stdio[3]) said += text
   if (said !== "ready\n") throw new Error(`preload.mjs is not ready: ${said}`)
   const left = ["/home/agent", cwd].flatMap((directory) => readdirSync(directory))
+  // Bun keeps in .bun what it has compiled of a file of about 4 KiB or more, so preload.mjs must stay shorter.
   if (left.length > 0) throw new Error(`preload.mjs has left something: ${left.join(", ")}`)
   onFirst = () => {
     const shown = readFileSync(`/proc/${child.pid}/cmdline`, "utf8").replaceAll("\0", " ").trim()
