@@ -560,7 +560,8 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
       const { executor, files, outside } = yield* inWorkspace
       yield* files.write("swap/real/secret", "mine")
       const swapping = yield* executor.spawn(
-        'cd swap; while :; do ln -s real new; mv -T new d; ln -s "$OUTSIDE" new; mv -T new d; done',
+        // Ends also when the test is killed.
+        'cd swap; while kill -0 $PPID; do ln -s real new; mv -T new d; ln -s "$OUTSIDE" new; mv -T new d; done',
         { env: { OUTSIDE: outside } }
       )
       yield* until(
