@@ -264,6 +264,16 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a paused container on 
     })
   )
 
+  it.effect("stays paused if another program had paused it", () =>
+    Effect.gen(function* () {
+      const container = yield* begun(yield* RunId.generate, "sleep 60")
+      yield* docker("pause", container.id)
+      assert.strictEqual(yield* container.whilePaused(Effect.succeed("counted")), "counted")
+      assert.strictEqual(yield* docker("inspect", "-f", "{{.State.Status}}", container.id), "paused")
+      yield* docker("unpause", container.id)
+    })
+  )
+
   it.effect("can end at any moment of a pause without a failure", () =>
     Effect.forEach(
       Array.from({ length: 24 }, (_, index) => index),

@@ -301,7 +301,7 @@ const exitOf = (
   }
 }
 
-/** Pauses a container while an effect runs. */
+/** Pauses a container while an effect runs. One that others have paused stays so. */
 const paused = <A, E>(api: Engine["api"], id: string, effect: Effect.Effect<A, E>) => {
   /**
    * Retries a pause or unpause until the container has left `status`. A container that ends meanwhile can be neither
@@ -320,11 +320,12 @@ const paused = <A, E>(api: Engine["api"], id: string, effect: Effect.Effect<A, E
         while: ({ _tag }) => _tag === "ContainerFailed"
       })
     )
-  return Effect.acquireUseRelease(
+  const whilePaused = Effect.acquireUseRelease(
     outOf("running", api.pause(id)),
     () => effect,
     () => outOf("paused", api.unpause(id))
   )
+  return Effect.flatMap(api.inspect(id), (found) => (found?.State.Status === "paused" ? effect : whilePaused))
 }
 
 /** Checks the configuration that the engine reports: the only witness for a container that is not an agent's. */
