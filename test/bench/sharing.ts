@@ -51,6 +51,19 @@ const child = (file: string): ChildProcess => {
   return started
 }
 
+/** Longest time that a process may take to remove its runs. */
+const endMillisMax = 60_000
+
+/** Ends a process, and returns when it has removed its runs. */
+const end = async (one: ChildProcess): Promise<void> => {
+  if (one.exitCode !== null || one.signalCode !== null) return
+  const ended = new Promise((resolve) => one.once("exit", resolve))
+  const timer = setTimeout(() => one.kill("SIGKILL"), endMillisMax)
+  if (one.connected) one.disconnect()
+  await ended
+  clearTimeout(timer)
+}
+
 const hear = <A>(from: ChildProcess): Promise<A> =>
   new Promise((resolve, reject) => {
     from.once("message", (message) => resolve(message as A))
@@ -96,9 +109,7 @@ const density = async (kind: "gateway" | "nginx-shared", url: string) => {
       return (await told).owner
     }
   })
-  const ended = new Promise((resolve) => started.once("exit", resolve))
-  started.disconnect()
-  await ended
+  await end(started)
   return rows.map((row) => ({ proxy: kind, ...row }))
 }
 
@@ -352,7 +363,8 @@ const directCall = (way: { readonly host: string; readonly port: number }, agent
 try {
   await main()
 } finally {
-  for (const one of children) if (one.connected) one.disconnect()
+  // Before their files are removed: the end of a run reads its log.
+  await Promise.all(children.map(end))
   for (let start = 0; start < containers.length; start += 50)
     execFileSync("docker", ["rm", "--force", ...containers.slice(start, start + 50)], { stdio: "ignore" })
   rmSync(directory, { recursive: true, force: true })

@@ -4,7 +4,7 @@
  * `HostileRequests` sends it what a hostile agent sends. Here, several runs share it.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Redacted, type Scope } from "effect"
+import { Effect, Exit, Fiber, Layer, Redacted, type Scope } from "effect"
 import {
   existsSync,
   mkdirSync,
@@ -432,12 +432,17 @@ describe("SharedNginxLlmProxy, on Docker", () => {
       Effect.gen(function* () {
         const one = yield* open("a")
         const other = yield* open("b")
-        for (let turn = 0; turn < 10; turn++) yield* call(one.socket, post([], { target: "/x" }))
+        // A slow machine may end the run before the last calls.
+        const answers = yield* Effect.forEach(Array.from({ length: 10 }), () =>
+          Effect.exit(call(one.socket, post([], { target: "/x" })))
+        )
+        const served = answers.filter((answer) => Exit.isSuccess(answer) && answer.value === 403)
         const error = yield* Effect.flip(one.endpoint.failure).pipe(Effect.timeout("5 minutes"))
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.include(error.message, "2000 bytes")
         assert.isFalse(existsSync(one.socket))
-        assert.strictEqual((yield* one.endpoint.traffic).callsTotal, 10)
+        assert.isAbove(served.length, 0)
+        assert.strictEqual((yield* one.endpoint.traffic).callsTotal, served.length)
         assert.strictEqual(yield* call(other.socket), 200)
       })
     )
