@@ -65,7 +65,7 @@ const runsTotal = options.quick ? 20 : Math.max(20, Number(options.runs ?? 1000)
 const trialSecondsMax = 120 + 2 * runsTotal
 const warmUps = 2
 const atOnce = 16
-const bursts = options.quick ? 1 : 5
+const bursts = options.quick ? 1 : 10
 /** OCI runtime of our runs; plain Docker keeps the engine's default. */
 const engineRuntime = process.env["COGNI_ENGINE_RUNTIME"] || undefined
 const image = process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest"
@@ -222,26 +222,36 @@ const claim = Effect.fnUntraced(function* (input: SandboxSpec.SandboxSpecInput) 
   return millis
 }, Effect.scoped)
 
-/** Runs per second of a burst, at the median of some bursts. */
-const burst = Effect.fnUntraced(function* <R>(
-  one: Effect.Effect<unknown, unknown, R>,
-  prepared: Effect.Effect<void>,
-  rounds = bursts
-) {
-  const seconds: Array<number> = []
-  for (let round = 0; round < rounds; round++) {
-    yield* prepared
-    const all = Effect.all(
-      Array.from({ length: atOnce }, () => one),
-      { concurrency: "unbounded" }
+/** A row of the bursts: what must be ready before each burst, and one of its runs. */
+interface Burst {
+  readonly prepared: Effect.Effect<void>
+  readonly one: Effect.Effect<unknown, unknown>
+}
+
+/** Measures runs per second of each row, at the median of some bursts. The rows take turns. */
+const inBursts = Effect.fnUntraced(function* <Name extends string>(rows: Readonly<Record<Name, Burst>>) {
+  const all = Object.entries<Burst>(rows)
+  const seconds = new Map<string, Array<number>>(all.map(([name]) => [name, []]))
+  for (let round = -1; round < bursts; round++)
+    for (const [name, { one, prepared }] of Samples.rotate(all, round + 1)) {
+      yield* prepared
+      // Removals and refills after a burst must not be measured with the next.
+      yield* Effect.andThen(Effect.sleep("1 second"), Idle.machine)
+      const together = Effect.all(
+        Array.from({ length: atOnce }, () => one),
+        { concurrency: "unbounded" }
+      )
+      const millis = yield* millisOf(together)
+      if (round >= 0) seconds.get(name)!.push(millis / 1000)
+    }
+  const rates = [...seconds].map(([name, taken]) => {
+    const median = Samples.percentile(
+      taken.toSorted((a, b) => a - b),
+      0.5
     )
-    seconds.push((yield* millisOf(all)) / 1000)
-  }
-  const median = Samples.percentile(
-    seconds.toSorted((a, b) => a - b),
-    0.5
-  )
-  return Math.round((atOnce / median) * 10) / 10
+    return [name, Math.round((atOnce / median) * 10) / 10] as const
+  })
+  return Object.fromEntries(rates) as Record<Name, number>
 })
 
 /**
@@ -253,27 +263,29 @@ const measuredBursts = Effect.fnUntraced(function* (
   directory: string,
   url: string
 ) {
-  say(`${bursts} bursts of ${atOnce} runs each: bare engine, cold, from a full pool`)
+  say(`${bursts} bursts of ${atOnce} runs each, in turns: bare engine, cold, from a full pool`)
   const bareApi = Contenders.bareApi(new Docker(), image)
-  const bare = yield* burst(
-    Effect.promise(() => bareApi()),
-    Effect.void
-  )
-  // Removals of the burst before must not be measured with the next.
-  const coldRuns = yield* burst(cold, Effect.sleep("3 seconds"))
+  const kept = Contenders.bareApiKept(new Docker(), image)
   const networks = yield* Layer.build(layerOf(directory, url, { networks: atOnce }))
-  // The first burst only shows the demand.
-  yield* burst(Effect.provide(run(spec("x")), networks), Effect.void, 1)
-  const joinedRuns = yield* burst(
-    Effect.provide(run(spec("x")), networks),
-    Effect.provide(Effect.andThen(networksReady(atOnce), Effect.sleep("3 seconds")), networks)
-  )
   const full = yield* Layer.build(layerOf(directory, url, { sandboxes: atOnce }))
-  const pooled = yield* burst(
-    Effect.provide(run(spec("x")), full),
-    Effect.provide(Effect.andThen(ready(atOnce), idle), full)
+  const joined = Effect.provide(run(spec("x")), networks)
+  const pooled = Effect.provide(run(spec("x")), full)
+  // These only show the demand for networks.
+  yield* Effect.all(
+    Array.from({ length: atOnce }, () => joined),
+    { concurrency: "unbounded" }
   )
-  return { bare, cold: coldRuns, joined: joinedRuns, pooled }
+  const prepared = Effect.promise(() => kept.remove()).pipe(
+    Effect.andThen(Effect.provide(Effect.andThen(ready(atOnce), idle), full)),
+    Effect.andThen(Effect.provide(networksReady(atOnce), networks))
+  )
+  return yield* inBursts({
+    bare: { prepared, one: Effect.promise(() => bareApi()) },
+    bareKept: { prepared, one: Effect.promise(() => kept.run()) },
+    cold: { prepared, one: cold },
+    joined: { prepared, one: joined },
+    pooled: { prepared, one: pooled }
+  }).pipe(Effect.ensuring(Effect.promise(() => kept.remove())))
 })
 
 /** Waits until nothing of earlier runs is being removed. */
@@ -462,15 +474,17 @@ const rowBars = (
 }
 
 const burstBars = (rates: BurstRates): ReadonlyArray<Report.Bar> => {
-  const overBare = (what: string, rate: number, atLeast?: number): Report.Bar => ({
-    name: `runs/s of ${atOnce} at once, ${what} / bare engine`,
-    value: Math.round((rate / rates.bare) * 100) / 100,
+  const over = (what: string, base: string, [rate, bare]: readonly [number, number], atLeast?: number) => ({
+    name: `runs/s of ${atOnce} at once, ${what} / ${base}`,
+    value: Math.round((rate / bare) * 100) / 100,
     ...(atLeast === undefined ? {} : { atLeast })
   })
+  const { bare, bareKept, cold, joined, pooled } = rates
   return [
-    overBare("from the pool", rates.pooled, 3),
-    overBare("cold", rates.cold),
-    overBare("cold, in ready networks", rates.joined, 1.8)
+    over("from the pool", "bare engine", [pooled, bare], 3),
+    over("cold", "bare engine", [cold, bare]),
+    over("cold, in ready networks", "bare engine", [joined, bare], 1.8),
+    over("cold, in ready networks", "bare engine that removes later", [joined, bareKept])
   ]
 }
 
@@ -499,11 +513,12 @@ const rowTexts = (rows: ReadonlyArray<Samples.Summary & { readonly name: string 
   )
 ]
 
-const burstTable = ({ bare, cold, joined, pooled }: BurstRates) =>
+const burstTable = ({ bare, bareKept, cold, joined, pooled }: BurstRates) =>
   Report.table(
     [`${atOnce} at once`, "runs/s"],
     [
       ["bare Engine API", bare],
+      ["bare Engine API, containers removed after the burst, as ours are", bareKept],
       [names.cold, cold],
       [names.joined, joined],
       [names.pooled, pooled]
