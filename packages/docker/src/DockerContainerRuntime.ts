@@ -79,7 +79,13 @@ const make: (
   function* (options = {}) {
     const api = yield* DockerApi.DockerApi
     const { engineRuntime } = options
-    const hardened = (spec: ContainerSpec) => Hardening.hostConfig(spec, { engineRuntime })
+    /** Returns the security settings of a container, unless this runtime cannot start it. */
+    const hardened = (spec: ContainerSpec) => {
+      const refused = GVisor.isNamed(engineRuntime) ? GVisor.refusal(spec) : undefined
+      return refused === undefined
+        ? Effect.succeed(Hardening.hostConfig(spec, { engineRuntime }))
+        : Effect.fail(refused)
+    }
     const events = yield* ContainerEvents.make(api)
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
@@ -156,7 +162,7 @@ const make: (
       spec: ContainerSpec,
       holder: NetworkHolder.NetworkHolder | undefined
     ) {
-      const own = hardened(spec)
+      const own = yield* hardened(spec)
       const hostConfig = holder === undefined ? own : { ...own, NetworkMode: `container:${holder.id}` }
       let isEmpty = () => false
       // Closed in the background too, because the container ends when its streams do.
@@ -193,7 +199,7 @@ const make: (
       quiet: runStarts.quiet,
       start: Effect.fnUntraced(function* (image) {
         const spec = NetworkHolder.specOf(image, waitingId())
-        const hostConfig = hardened(spec)
+        const hostConfig = yield* hardened(spec)
         const id = yield* create(spec, {
           hostConfig,
           ...NetworkHolder.program,
@@ -242,8 +248,8 @@ const make: (
 
     const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
       const spec = asContainer(waiting)
+      const hostConfig = yield* hardened(spec)
       yield* ensureImage(spec.image)
-      const hostConfig = hardened(spec)
       const { waitSecondsMax } = waiting
       // Older than the container, so that it is found here until it is removed.
       const runs: Array<RunId> = []

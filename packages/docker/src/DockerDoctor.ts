@@ -110,9 +110,13 @@ export const runtimeFinding = (
       `the engine does not know ${engineRuntime}, only ${names.toSorted().join(", ") || "its default"}`,
       `Add it to "runtimes" in the engine's daemon.json, or correct ${named("DockerContainerRuntime.engineRuntime")}`
     )
-  const missing = GVisor.isNamed(engineRuntime) ? GVisor.missingFlags(Runtimes?.[engineRuntime]) : []
+  if (!GVisor.isNamed(engineRuntime)) return ok("engine runtime", engineRuntime)
+  const missing = GVisor.missingFlags(Runtimes?.[engineRuntime])
   return missing.length === 0
-    ? ok("engine runtime", engineRuntime)
+    ? ok(
+        "engine runtime",
+        `${engineRuntime}. Each sandbox must allow at least ${GVisor.processesMin} processes`
+      )
     : fail(
         "engine runtime",
         `${engineRuntime} lacks ${missing.join(", ")}: a sandbox would not start, or not reach its model`,

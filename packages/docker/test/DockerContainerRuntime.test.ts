@@ -1,10 +1,13 @@
 import { assert, it } from "@effect/vitest"
-import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Effect, Layer } from "effect"
 import { hostname, release } from "node:os"
 import * as DockerApi from "../src/DockerApi.ts"
 import * as DockerContainerRuntime from "../src/DockerContainerRuntime.ts"
+import * as GVisor from "../src/internal/container/GVisor.ts"
+import { written } from "./ContainerSpecs.ts"
 
 const away = new RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" })
 
@@ -32,3 +35,47 @@ it.effect(
     }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi(), engine)))
   }
 )
+
+const limitedTo = (processesMax: number, role: ContainerSpec["role"] = "agent"): ContainerSpec => ({
+  ...written,
+  role,
+  limits: { ...written.limits, processesMax }
+})
+
+const { argv: _argv, env: _env, network: _network, role: _role, runId: _runId, ...shape } = limitedTo(63)
+
+const waiting = { ...shape, waitingId: RunId.make("waiting-000000000000"), waitSecondsMax: 60 }
+
+it.effect.each([
+  {
+    what: "a run",
+    fails: ({ acquire }: ContainerRuntime["Service"]) => Effect.asVoid(acquire(limitedTo(63))),
+    remedy: "Set limits.processesMax to at least 64"
+  },
+  {
+    what: "a sandbox that waits",
+    fails: ({ prepare }: ContainerRuntime["Service"]) => Effect.asVoid(prepare!(waiting)),
+    remedy: "Set limits.processesMax to at least 64"
+  },
+  {
+    what: "a model proxy",
+    fails: ({ acquire }: ContainerRuntime["Service"]) => Effect.asVoid(acquire(limitedTo(32, "proxy"))),
+    remedy: "Use GatewayLlmProxy"
+  }
+])("refuses $what with too few processes for gVisor before the engine creates it", ({ fails, remedy }) => {
+  const engine = Layer.mock(DockerApi.DockerApi, {
+    address: { type: "unix", path: "/nowhere" },
+    events: () => Effect.never
+  })
+  return Effect.gen(function* () {
+    const runtime = yield* ContainerRuntime
+    const error = yield* Effect.flip(Effect.scoped(fails(runtime)))
+    assert.strictEqual(error._tag, "ContainerFailed")
+    assert.include(error.message, "gVisor hangs in a container with fewer than 64 processes")
+    assert.include(error.message, remedy)
+  }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi({ engineRuntime: "runsc" }), engine)))
+})
+
+it("lets gVisor start a container with just enough processes", () => {
+  assert.isUndefined(GVisor.refusal(limitedTo(64)))
+})

@@ -2,6 +2,28 @@
  * gVisor, the OCI runtime `runsc`: a kernel of its own for each sandbox, in a process of the host. Known by its name on
  * the engine. Pure.
  */
+import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { named } from "@cogni/sandbox-core/Remedy"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
+
+/**
+ * Fewest processes that a container may have. About forty threads of gVisor itself count. With 32, gVisor hangs, and
+ * the engine cannot remove the container.
+ */
+export const processesMin = 64
+
+/** Returns why gVisor cannot start a container; `undefined` if it can. */
+export const refusal = ({ limits, role }: Pick<ContainerSpec, "limits" | "role">) =>
+  limits.processesMax >= processesMin
+    ? undefined
+    : new ContainerFailed({
+        operation: "create",
+        detail: `gVisor hangs in a container with fewer than ${processesMin} processes, and this one (${role}) may have ${limits.processesMax}`,
+        remedy:
+          role === "agent"
+            ? `Set limits.processesMax to at least ${processesMin}`
+            : `Use ${named("GatewayLlmProxy")}, or another ${named("DockerContainerRuntime.engineRuntime")}`
+      })
 
 /** Returns whether an OCI runtime of the engine is gVisor, by its name there. */
 export const isNamed = (engineRuntime: string | undefined): boolean =>

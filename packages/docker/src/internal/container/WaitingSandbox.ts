@@ -27,8 +27,8 @@ import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
   readonly binder: Pick<DirectoryBinder.DirectoryBinder, "bind">
-  /** Returns the security settings of a cold run of a spec. */
-  readonly hardened: (spec: ContainerSpec) => Hardening.HostConfig
+  /** Returns the security settings of a cold run of a spec, or why such a run is refused. */
+  readonly hardened: (spec: ContainerSpec) => Effect.Effect<Hardening.HostConfig, ContainerError>
   readonly nameOf: (runId: RunId, role: "agent") => string
   /** Notes which run has the sandbox, until that is removed. `undefined`: the run has another one of this process. */
   readonly noteRun: (runId: RunId) => { readonly noteStart: Effect.Effect<void> } | undefined
@@ -78,7 +78,7 @@ export const make = Effect.fnUntraced(function* (
     const directory = DirectoryBinder.directoryOf(spec.mounts, run.mounts)
     // The engine knows nothing of a directory that is bound.
     const mounts = run.mounts.map((mount) => (mount === directory?.asked ? directory.empty : mount))
-    const runConfig = hardened({ ...run, mounts })
+    const runConfig = yield* hardened({ ...run, mounts })
     const bindDirectory =
       directory && ((processId: number) => binder.bind(jobOf(container.id, processId, spec, directory.asked)))
     const resized = isSameSize(hostConfig, runConfig)
