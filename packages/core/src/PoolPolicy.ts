@@ -184,8 +184,8 @@ export type DropReason = "age" | "demand" | "memory"
 
 export interface Step {
   readonly drop: ReadonlyArray<{ readonly id: string; readonly reason: DropReason }>
-  /** Key of the shape of which one more sandbox is started; `undefined` if there are enough. */
-  readonly start: string | undefined
+  /** Keys of the shapes that have too few sandboxes. One is started of the first that may be started now. */
+  readonly starts: ReadonlyArray<string>
 }
 
 /**
@@ -292,8 +292,8 @@ export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
   const spareBytes = spareBytesOf(facts, limits)
   const oldest = left.at(-1)
   if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
-  const start = [...given].find(
-    ([key, share]) => (kept.get(key) ?? 0) < share && spareBytes >= startBytesOf(facts.demand.get(key)!)
-  )?.[0]
-  return { drop, start }
+  const starts = [...given].flatMap(([key, share]) =>
+    (kept.get(key) ?? 0) < share && spareBytes >= startBytesOf(facts.demand.get(key)!) ? [key] : []
+  )
+  return { drop, starts }
 }

@@ -54,10 +54,12 @@ describe("PoolPolicy", () => {
 
   it("starts one at a time, for the shape that was asked for last", () => {
     const demand = { old: demandOf([50]), last: demandOf([2]) }
-    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand), defaults), { drop: [], start: "last" })
-    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, [waits("a", "last", 1)]), defaults).start, "old")
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand), defaults), { drop: [], starts: ["last", "old"] })
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, [waits("a", "last", 1)]), defaults).starts, [
+      "old"
+    ])
     const full = [waits("a", "last", 1), waits("b", "old", 1)]
-    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, full), defaults), { drop: [], start: undefined })
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, full), defaults), { drop: [], starts: [] })
   })
 
   it("starts other shapes while one cannot be started, and keeps what that one has", () => {
@@ -65,7 +67,10 @@ describe("PoolPolicy", () => {
     const demand = { broken, kept: demandOf([], { kept: 2 }), other: demandOf([50]) }
     const limits = { ...defaults, sandboxesMax: 4 }
     const has = [waits("a", "broken", 1)]
-    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, has), limits), { drop: [], start: "other" })
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, has), limits), {
+      drop: [],
+      starts: ["other", "kept"]
+    })
     assert.deepStrictEqual(
       PoolPolicy.shares(factsOf(demand, has), limits),
       new Map([
@@ -75,7 +80,7 @@ describe("PoolPolicy", () => {
       ])
     )
     const later = { ...factsOf(demand, has), nowMillis: broken.pausedUntilMillis }
-    assert.strictEqual(PoolPolicy.next(later, limits).start, "broken")
+    assert.strictEqual(PoolPolicy.next(later, limits).starts[0], "broken")
     const pauses = [1, 2, 3, 4, 5, 6, 7].map((failures) => {
       const before = { ...noDemand, failures: failures - 1 }
       return (PoolPolicy.failed(before, now).pausedUntilMillis - now) / 1000
@@ -85,7 +90,7 @@ describe("PoolPolicy", () => {
   })
 
   it("removes those that are too old, too many, or of no demand, and keeps the youngest", () => {
-    const { drop, start } = PoolPolicy.next(
+    const { drop, starts } = PoolPolicy.next(
       factsOf({ one: demandOf([1]) }, [
         waits("older", "one", 20),
         waits("younger", "one", 10),
@@ -99,7 +104,7 @@ describe("PoolPolicy", () => {
       { id: "older", reason: "demand" },
       { id: "aged", reason: "age" }
     ])
-    assert.isUndefined(start)
+    assert.deepStrictEqual(starts, [])
   })
 
   it("removes one after the other while the host is low on memory, also those to keep, and starts none near it", () => {
@@ -109,11 +114,11 @@ describe("PoolPolicy", () => {
     const step = (available: number) => PoolPolicy.next(factsOf(demand, waiting, available), defaults)
     assert.deepStrictEqual(step(memoryAvailableBytesMin - 1), {
       drop: [{ id: "b", reason: "memory" }],
-      start: undefined
+      starts: []
     })
     const near = memoryAvailableBytesMin + PoolPolicy.startBytesMore
-    assert.deepStrictEqual(step(near - 1), { drop: [], start: undefined })
-    assert.deepStrictEqual(step(near), { drop: [], start: "one" })
+    assert.deepStrictEqual(step(near - 1), { drop: [], starts: [] })
+    assert.deepStrictEqual(step(near), { drop: [], starts: ["one"] })
   })
 
   it("starts and removes none in turn, whatever memory there is", () => {
@@ -124,8 +129,9 @@ describe("PoolPolicy", () => {
       for (; steps < 20; steps++) {
         // Each sandbox takes twice what it is counted as.
         const available = defaults.memoryAvailableBytesMin + spare - waiting.length * 2 * sandboxBytes
-        const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), defaults)
+        const { drop, starts } = PoolPolicy.next(factsOf(demand, waiting, available), defaults)
         assert.deepStrictEqual(drop, [], String(spare))
+        const [start] = starts
         if (start === undefined) break
         waiting.push(waits(`started-${steps}`, start, 0))
       }
@@ -169,7 +175,7 @@ describe("PoolPolicy", () => {
           defaults.memoryAvailableBytesMin + PoolPolicy.startBytesMore + spareBytes
         ),
         { ...limits, memoryBytesMax: 2 ** 31 }
-      ).start
+      ).starts[0]
     assert.strictEqual(step(2 ** 28 - sandboxBytes), "loads")
     assert.strictEqual(step(2 ** 28 - sandboxBytes - 1), "plain")
   })
@@ -191,12 +197,12 @@ describe("PoolPolicy", () => {
     const limits = { ...defaults, memoryBytesMax: 2 ** 29 }
     const factsAt = (secondsAgo: number) =>
       factsOf({ one: demandOf([secondsAgo], loads), two: demandOf([1], loads) }, [waits("a", "one", 9)])
-    assert.deepStrictEqual(PoolPolicy.next(factsAt(9), limits), { drop: [], start: undefined })
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(9), limits), { drop: [], starts: [] })
     assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(9), limits), new Map([["two", "memoryBytesMax"]]))
     const later = PoolPolicy.next(factsAt(10), limits)
-    assert.deepStrictEqual(later, { drop: [{ id: "a", reason: "memory" }], start: "two" })
+    assert.deepStrictEqual(later, { drop: [{ id: "a", reason: "memory" }], starts: ["two"] })
     const roomy = { ...limits, memoryBytesMax: 2 ** 30 }
-    assert.deepStrictEqual(PoolPolicy.next(factsAt(10), roomy), { drop: [], start: "two" })
+    assert.deepStrictEqual(PoolPolicy.next(factsAt(10), roomy), { drop: [], starts: ["two"] })
     assert.deepStrictEqual(PoolPolicy.limitedBy(factsAt(10), roomy), new Map())
   })
 
@@ -259,7 +265,8 @@ describe("PoolPolicy", () => {
     )
     for (let step = 0; ; step++) {
       assert.isBelow(step, 30, "it never settles")
-      const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), limits)
+      const { drop, starts } = PoolPolicy.next(factsOf(demand, waiting, available), limits)
+      const [start] = starts
       const gone = new Set(drop.map(({ id }) => id))
       waiting = waiting.filter(({ id }) => !gone.has(id))
       if (start !== undefined) waiting.push(waits(`started-${step}`, start, 0))

@@ -594,11 +594,39 @@ describe("SandboxPool", () => {
         yield* TestClock.adjust(PoolState.loadWaitMillisMax)
         yield* settle
         assert.strictEqual(seen.prepared.length, 2)
-        yield* TestClock.adjust(PoolState.quietWaitMillisMax)
+        // Before and after that, each step waits for a quiet moment too.
+        yield* TestClock.adjust(2 * PoolState.quietWaitMillisMax)
         yield* settle
         assert.strictEqual(seen.prepared.length, 3)
         yield* TestClock.adjust(60_000)
       }).pipe(Effect.provide(withPool({ troubles, seen, pool: { limits: { sandboxesMax: 1 } } })))
+    }
+  )
+
+  it.effect(
+    "starts sandboxes without loaded code while a load waits, which does not wait longer for them",
+    () => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      const loads = { ...spec, preload: ["load", "agent"] as const }
+      return Effect.gen(function* () {
+        yield* run(loads)
+        yield* settled
+        troubles.bindMillis = 60_000
+        yield* Effect.forkChild(run(loads))
+        yield* settle
+        const waiting = Effect.map(PoolHarness.report, (report) => {
+          const loaded = report.waiting.filter(({ memoryBytes }) => memoryBytes !== undefined).length
+          return { plain: report.waiting.length - loaded, loaded }
+        })
+        for (const [index, image] of ["memory/1", "memory/2", "memory/3", "memory/4"].entries()) {
+          assert.deepStrictEqual(yield* waiting, { plain: index, loaded: 0 })
+          yield* run({ ...spec, image })
+          yield* TestClock.adjust("1 second")
+          yield* settle
+        }
+        assert.deepStrictEqual(yield* waiting, { plain: 4, loaded: 1 })
+        yield* TestClock.adjust(60_000)
+      }).pipe(Effect.provide(withPool({ troubles, seen })))
     }
   )
 

@@ -12,18 +12,52 @@ const roundSeconds = 5
  * Starts and removes sandboxes as the policy says, one at a time, until the scope closes. Each step waits for a moment
  * in which no run is being started in a sandbox of the pool.
  */
-export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
-  Effect.gen(function* () {
+export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) => {
+  const loads = loadTurns(state)
+  return Effect.gen(function* () {
     do {
       yield* state.starts.quiet
       yield* sweep(state)
-    } while (yield* round(state, makers))
+    } while (yield* round(state, makers, loads))
   }).pipe(
     Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
     // Also after a defect, which would otherwise repeat at once.
     Effect.andThen(Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))),
     Effect.forever
   )
+}
+
+/** Whether a sandbox loads code when it is started. */
+const isLoad = ({ shape }: Pick<WaitingEntry.Plan, "shape">) => shape.preload !== undefined
+
+/**
+ * Lets a load wait for its turn: it takes processors that a run with loaded code needs until it calls its model.
+ * Sandboxes that load none are started meanwhile.
+ */
+const loadTurns = ({ loadedStarts, wake }: Pick<PoolState.PoolState, "loadedStarts" | "wake">) => {
+  let turn: { hasCome: boolean } | undefined
+  return {
+    /** Returns whether code may be loaded now. If not, the pool is woken when it may. */
+    hasCome: Effect.suspend(() => {
+      if (turn !== undefined) return Effect.succeed(turn.hasCome)
+      const mine = { hasCome: false }
+      turn = mine
+      const come = Effect.sync(() => {
+        mine.hasCome = true
+      })
+      return loadedStarts.quiet.pipe(
+        Effect.andThen(come),
+        Effect.andThen(Queue.offer(wake, undefined)),
+        Effect.forkChild({ startImmediately: true }),
+        Effect.map(() => mine.hasCome)
+      )
+    }),
+    /** Lets the next load wait again. */
+    end: Effect.sync(() => {
+      turn = undefined
+    })
+  }
+}
 
 /** Removes sandboxes that ended, or whose image was replaced. At most once in a while, because it asks the engine. */
 const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
@@ -43,7 +77,11 @@ const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
 })
 
 /** Does one step. Returns whether there may be more to do at once. */
-const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: WaitingEntry.Makers) {
+const round = Effect.fnUntraced(function* (
+  state: PoolState.PoolState,
+  makers: WaitingEntry.Makers,
+  loads: ReturnType<typeof loadTurns>
+) {
   const { entries, known, limits } = state
   const facts = yield* PoolState.factsOf(state)
   const { nowMillis } = facts
@@ -52,11 +90,13 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
     const entry = entries.get(id)
     if (entry !== undefined) yield* PoolState.drop(state, entry, reason)
   }
-  const plan = step.start === undefined ? undefined : known.get(step.start)
+  const wanted = step.starts.flatMap((key) => known.get(key) ?? [])
+  if (!wanted.some(isLoad)) yield* loads.end
+  const mayLoad = wanted.some(isLoad) && (yield* loads.hasCome)
+  const plan = wanted.find((one) => mayLoad || !isLoad(one))
   // The memory is read again after each removal.
   if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
-  // Loading takes processors that a run with loaded code needs until it calls its model.
-  if (plan.shape.preload !== undefined) yield* state.loadedStarts.quiet
+  if (isLoad(plan)) yield* loads.end
   yield* Effect.uninterruptibleMask((restore) =>
     restore(startOf(state, makers, plan)).pipe(
       Effect.catchDefect((defect) => Effect.fail({ message: `it has a defect (${String(defect)})` })),
@@ -71,7 +111,7 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
 
 /** Starts a sandbox. Gives up if loading its code leaves too little memory on the host. */
 const startOf = (state: PoolState.PoolState, makers: WaitingEntry.Makers, plan: WaitingEntry.Plan) =>
-  WaitingEntry.start(makers, plan, plan.shape.preload === undefined ? Effect.never : isLow(state))
+  WaitingEntry.start(makers, plan, isLoad(plan) ? isLow(state) : Effect.never)
 
 /** How often the memory of the host is read while a sandbox loads code. */
 const memorySeconds = 1

@@ -167,7 +167,7 @@ const round = Effect.fnUntraced(function* (state: State, makers: Makers) {
     const entry = entries.get(id)
     if (entry !== undefined) yield* drop(state, entry)
   }
-  const image = step.start
+  const [image] = step.starts
   // The memory is read again after each removal.
   if (image === undefined) return step.drop.some(({ reason }) => reason === "memory")
   if (!(yield* isPossible(state, makers))) return false
