@@ -71,6 +71,8 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "SharedNginxLlmProxy.key": "COGNI_LLM_KEY",
   "SharedNginxLlmProxy.profile": "COGNI_LLM_PROFILE",
   "SharedNginxLlmProxy.upstream": "COGNI_LLM_URL",
+  "PoolLimits.memoryBytesMax": "--pool-memory",
+  "PoolLimits.sandboxesMax": "--pool",
   "RelayRun.deliver": "relay retry --patch FILE",
   "ReopenOptions.branch": "relay retry --branch",
   "SecretBox.layerKeys": "COGNI_CONNECTIONS_KEY_FILE",

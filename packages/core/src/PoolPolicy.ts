@@ -268,7 +268,23 @@ const spareBytesOf = ({ memoryAvailableBytes }: PoolFacts, { memoryAvailableByte
 /** Returns how much of that must be there to start a sandbox. */
 const startBytesOf = (one: Demand) => startBytesMore + bytesOf(one) - sandboxBytes
 
-/** Returns what a pool does next. If memory is low, one sandbox after the other is removed, the oldest first. */
+/**
+ * Returns the sandbox to remove so that as few as possible are lost: the smallest that frees enough memory, or else the
+ * largest, and of equal ones the oldest.
+ */
+const leastLoss = (
+  waiting: ReadonlyArray<Waiting>,
+  missingBytes: number,
+  demand: PoolFacts["demand"]
+): Waiting | undefined => {
+  const ordered = waiting
+    .map((one) => ({ one, bytes: bytesOf(demand.get(one.key) ?? noDemand) }))
+    .toSorted((a, b) => a.bytes - b.bytes || a.one.sinceMillis - b.one.sinceMillis)
+  const most = ordered.at(-1)?.bytes ?? 0
+  return ordered.find(({ bytes }) => bytes >= Math.min(missingBytes, most))?.one
+}
+
+/** Returns what a pool does next. If memory is low, one sandbox after the other is removed, so that few are lost. */
 export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
   const given = shares(facts, limits)
   const isOld = ({ sinceMillis }: Waiting) => facts.nowMillis - sinceMillis >= limits.ageSecondsMax * 1000
@@ -290,8 +306,8 @@ export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
     }
   }
   const spareBytes = spareBytesOf(facts, limits)
-  const oldest = left.at(-1)
-  if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
+  const lost = spareBytes < 0 ? leastLoss(left, -spareBytes, facts.demand) : undefined
+  if (lost !== undefined) drop.push({ id: lost.id, reason: "memory" })
   const starts = [...given].flatMap(([key, share]) =>
     (kept.get(key) ?? 0) < share && spareBytes >= startBytesOf(facts.demand.get(key)!) ? [key] : []
   )

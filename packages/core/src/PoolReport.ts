@@ -2,6 +2,7 @@
 import type { NetworkReport } from "./ContainerRuntime.ts"
 import type { LimitedBy } from "./PoolPolicy.ts"
 import { type ColdReason, reasonOf } from "./PoolUse.ts"
+import { named } from "./Remedy.ts"
 
 /** Counts of a pool so far, and its waiting sandboxes. */
 export interface PoolReport {
@@ -70,9 +71,9 @@ export const problemOf = (report: PoolReport): string | undefined => {
 }
 
 const remedies: Readonly<Record<LimitedBy, string>> = {
-  memoryBytesMax: "Raise memoryBytesMax of the pool (--pool-memory)",
+  memoryBytesMax: `Raise ${named("PoolLimits.memoryBytesMax")}`,
   memoryAvailableBytesMin: "Free memory of the host: a sandbox waits only if enough stays available",
-  sandboxesMax: "Raise sandboxesMax of the pool (--pool), or keep some of their shape"
+  sandboxesMax: `Raise ${named("PoolLimits.sandboxesMax")}, or keep some of their shape`
 }
 
 /** Returns what lets more sandboxes wait. Memory first: with too little of it, more places change nothing. */

@@ -43,6 +43,8 @@ export const names = [
   "NginxLlmProxy.key",
   "NginxLlmProxy.profile",
   "NginxLlmProxy.upstream",
+  "PoolLimits.memoryBytesMax",
+  "PoolLimits.sandboxesMax",
   "RelayRun.deliver",
   "ReopenOptions.branch",
   "RunStore.list",

@@ -121,6 +121,28 @@ describe("PoolPolicy", () => {
     assert.deepStrictEqual(step(near), { drop: [], starts: ["one"] })
   })
 
+  it("loses few sandboxes while the host is low on memory: the smallest that frees enough, or else the largest", () => {
+    const loads = (bytes: number) => demandOf([1], { loads: true, measured: [used(bytes)] })
+    const demand = { small: demandOf([1], { kept: 2 }), middle: loads(2 ** 27), large: loads(2 ** 29) }
+    const waiting = [
+      waits("small-1", "small", 9),
+      waits("small-2", "small", 1),
+      waits("middle", "middle", 5),
+      waits("large", "large", 3)
+    ]
+    const lost = (missingBytes: number) =>
+      PoolPolicy.next(factsOf(demand, waiting, defaults.memoryAvailableBytesMin - missingBytes), defaults)
+        .drop
+    for (const [missingBytes, id] of [
+      [1, "small-1"],
+      [sandboxBytes, "small-1"],
+      [sandboxBytes + 1, "middle"],
+      [2 ** 27 + 1, "large"],
+      [2 ** 30, "large"]
+    ] as const)
+      assert.deepStrictEqual(lost(missingBytes), [{ id, reason: "memory" }])
+  })
+
   it("starts and removes none in turn, whatever memory there is", () => {
     const demand = { one: demandOf([], { kept: 8 }) }
     for (let spare = -2 * sandboxBytes; spare < 20 * sandboxBytes; spare += 2 ** 20) {

@@ -388,7 +388,7 @@ describe("SandboxPool", () => {
       })
       assert.include(
         failure,
-        "more than the pool may use (memoryBytesMax: 1073741824). Raise it (--pool-memory)"
+        "more than the 1073741824 that the pool may use. Raise PoolLimits.memoryBytesMax"
       )
     }).pipe(Effect.provide(withPool({ troubles })))
   })
@@ -769,11 +769,8 @@ describe("SandboxPool", () => {
     const shape = { image: "memory/agent", waiting: 0, wanted: 2, memoryBytes: 2 ** 29 }
     const problemOf = (...limits: ReadonlyArray<PoolPolicy.LimitedBy>) =>
       PoolReport.problemOf({ ...counts, shapes: limits.map((limitedBy) => ({ ...shape, limitedBy })) })
-    assert.include(problemOf(), "Raise sandboxesMax of the pool (--pool)")
-    assert.include(
-      problemOf("sandboxesMax", "memoryBytesMax"),
-      "Raise memoryBytesMax of the pool (--pool-memory)"
-    )
+    assert.include(problemOf(), "Raise PoolLimits.sandboxesMax, or keep")
+    assert.include(problemOf("sandboxesMax", "memoryBytesMax"), "Raise PoolLimits.memoryBytesMax")
     assert.include(problemOf("memoryAvailableBytesMin"), "Free memory of the host")
   })
 })

@@ -1,6 +1,7 @@
 /** Fills a pool of waiting sandboxes, and removes those that must go, as `PoolPolicy` says. */
 import { Clock, Effect, Queue } from "effect"
 import * as PoolPolicy from "../PoolPolicy.ts"
+import { named } from "../Remedy.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
 import * as PoolState from "./PoolState.ts"
 import * as WaitingEntry from "./WaitingEntry.ts"
@@ -146,7 +147,7 @@ const tooLarge = (demand: PoolPolicy.Demand, { memoryBytesMax }: PoolPolicy.Pool
   const bytes = PoolPolicy.bytesOf(demand)
   return bytes <= memoryBytesMax
     ? undefined
-    : `with its loaded code, a sandbox uses ${bytes} bytes, more than the pool may use (memoryBytesMax: ${memoryBytesMax}). Raise it (--pool-memory)`
+    : `with its loaded code, a sandbox uses ${bytes} bytes, more than the ${memoryBytesMax} that the pool may use. Raise ${named("PoolLimits.memoryBytesMax")}`
 }
 
 const failed = Effect.fnUntraced(function* (
