@@ -82,13 +82,12 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
   yield* Effect.fromResult(RunPlan.paid(settings, wayOut))
   const { hostSessions, sessions: directory } = StateDirectory.paths(settings.stateDirectory)
-  const host = yield* input.hostDirectory === undefined
-    ? Effect.succeed(undefined)
-    : hostExecutor(input.hostDirectory)
+  const pool = yield* poolOf(configuration, input)
+  const host = input.hostDirectory === undefined ? undefined : yield* hostExecutor(input.hostDirectory)
   yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
-    ...poolOf(configuration, input),
+    ...pool,
     hostTools: offered,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     proxy: input.proxy,
@@ -139,12 +138,29 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
-/** Options of a pool for new sessions, as `DockerSandbox` opens them. It learns those of another configuration. */
-const poolOf = (configuration: Configuration, { canaries, pool, poolMemoryBytes }: ChatInput) => ({
-  pool,
-  poolMemoryBytes,
-  keep: { ...Sessions.settingsOf(configuration, { canaries }), memory: true }
-})
+/**
+ * Returns the options of a pool for new sessions, as `DockerSandbox` opens them. If no agent has a sandbox, none waits
+ * from the start on. The pool learns what sessions of another configuration open.
+ */
+export const poolOf = (
+  configuration: Configuration,
+  { canaries, pool, poolMemoryBytes }: Pick<ChatInput, "canaries" | "pool" | "poolMemoryBytes">
+) => {
+  const { agents, file, sandbox } = configuration
+  const sizes = { pool, poolMemoryBytes }
+  if (sandbox.enabled && agents.list.some((agent) => agent.sandbox))
+    return Effect.succeed({
+      ...sizes,
+      keep: { ...Sessions.settingsOf(configuration, { canaries }), memory: true }
+    })
+  const warning =
+    `warning: no sandbox of --pool waits, because no agent of ${file} has a sandbox. ` +
+    "Set sandbox.enabled to true, or leave out --pool"
+  return Effect.as(pool === undefined || pool === 0 ? Effect.void : Output.note(warning), {
+    ...sizes,
+    keep: undefined
+  })
+}
 
 /** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
 const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusal> =>

@@ -1,5 +1,7 @@
 /** Errors of `chat` that need no engine: one line and one exit code each. */
 import { assert, describe, it } from "@effect/vitest"
+import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
+import { poolOf } from "../src/ChatCommand.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -99,6 +101,42 @@ describe("chat", () => {
       assert.strictEqual(passed.code, 66, passed.stderr)
       assert.include(passed.stderr, "--host-directory")
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+  )
+
+  it.effect.each([
+    ["", false],
+    ["sandbox: { enabled: false }", false],
+    ["sandbox: { enabled: true }", true]
+  ] as const)("keeps sandboxes of --pool only for agents that have one (%s)", ([sandbox, isKept]) =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      const file = `${directory}/cogni.yaml`
+      const [one, other] = [
+        "a: { tool_profile: minimal }",
+        "b: { tool_profile: minimal, sandbox: false }"
+      ] as const
+      const started = Effect.fnUntraced(function* (agent: string, flags: ReadonlyArray<string>) {
+        const routing = `routing: { default_agent: ${agent.slice(0, 1)} }`
+        yield* fs.writeFileString(file, `agent_configs: { ${agent} }\n${routing}\n${sandbox}\n`)
+        // The directory is checked after the pool.
+        const { code, stderr } = yield* chat(file, model, ["--host-directory", `${directory}/none`, ...flags])
+        assert.strictEqual(code, 66, stderr)
+        return stderr
+      })
+      const warning = `no sandbox of --pool waits, because no agent of ${file} has a sandbox`
+      assert.include(yield* started(other, ["--pool", "2"]), warning)
+      assert.notInclude(yield* started(one, []), "--pool")
+      assert.strictEqual((yield* started(one, ["--pool", "2"])).includes(warning), !isKept)
+      const text = yield* fs.readFileString(file)
+      const configuration = yield* Configuration.parse(text, {
+        file,
+        toolNames: [],
+        runtimeImage: "memory/agent"
+      })
+      const { keep } = yield* poolOf(configuration, { canaries: "off", pool: 2, poolMemoryBytes: undefined })
+      assert.strictEqual(keep !== undefined, isKept)
+    }).pipe(Effect.provide(Layer.fresh(Layer.merge(NodeServices.layer, Output.makeMemory().layer))))
   )
 
   it.effect("refuses an agent with host tools behind a proxy that cannot pass on their calls", () =>
