@@ -9,8 +9,8 @@
  */
 import { becomeProgram } from "../cogni/preload.mjs"
 import { watchProcess, receiveRunLike } from "../cogni/preload-node.mjs"
+import { giveOutChild, startChild } from "./preload-execute.mjs"
 import { collectGarbage } from "./preload-garbage.mjs"
-import { spawn } from "node:child_process"
 import { mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync } from "node:fs"
 import { createRequire, enableCompileCache, syncBuiltinESMExports } from "node:module"
 import { MessageChannel, Worker } from "node:worker_threads"
@@ -69,51 +69,6 @@ const giveOut = (prepared) => {
   })
 }
 
-/** Starts a child process that loads its modules, and waits until OpenClaw starts it. */
-const startChild = ({ script }, env) => {
-  const child = spawn(process.execPath, [`${lib}/preload-child.mjs`, script], {
-    env,
-    stdio: ["pipe", "pipe", "pipe", "pipe"]
-  })
-  // If it could not be started, or has ended, OpenClaw starts its own.
-  for (const one of [child, ...child.stdio]) one.on("error", () => {}).unref()
-  return { script, child }
-}
-
-const isRunning = ({ exitCode, pid, signalCode }) =>
-  pid !== undefined && exitCode === null && signalCode === null
-
-/** Does what `execFile` does, in a child process that has been started before. */
-const execute = ({ child }, args, { encoding, env, killSignal, timeout }, callback) => {
-  const said = ["", ""]
-  child.ref()
-  for (const stream of child.stdio) stream.ref()
-  for (const [index, stream] of [child.stdout, child.stderr].entries())
-    stream.setEncoding(encoding).on("data", (text) => (said[index] += text))
-  const timer = timeout && setTimeout(() => child.kill(killSignal), timeout)
-  child.once("close", (code, signal) => {
-    clearTimeout(timer)
-    const text = `Command failed: ${args.join(" ")}\n${said[1]}`
-    const error = code === 0 ? null : Object.assign(new Error(text), { code, signal, killed: child.killed })
-    callback(error, ...said)
-  })
-  child.stdio[3].end(JSON.stringify({ args, env }))
-  return child
-}
-
-/** Gives out the child process once, in place of a new one of the same script. */
-const giveOutChild = (prepared) => {
-  const processes = createRequire(import.meta.url)("node:child_process")
-  processes.execFile = new Proxy(processes.execFile, {
-    apply: (target, self, [file, args, options, callback]) => {
-      const at = prepared.findIndex(({ child, script }) => isRunning(child) && args?.[0] === script)
-      if (at === -1 || file !== process.execPath || options?.encoding !== "utf8" || callback === undefined)
-        return Reflect.apply(target, self, [file, args, options, callback])
-      return execute(prepared.splice(at, 1)[0], args, options, callback)
-    }
-  })
-}
-
 const { children, main, workers } = JSON.parse(readFileSync(`${lib}/loaded.json`, "utf8"))
 // A warning would be the first output of the run.
 const { emitWarning } = process
@@ -142,7 +97,11 @@ const run = receiveRunLike([...names, ...prepared.flatMap((one) => one.names)], 
 if (run.argv[0] !== "openclaw" || run.argv.some((one) => /^--(no-)?color/.test(one))) becomeProgram(run)
 process.emitWarning = emitWarning
 linkCache()
-giveOutChild(children.map((one) => startChild(one, { ...process.env, NODE_COMPILE_CACHE: directory })))
+const processes = createRequire(import.meta.url)("node:child_process")
+const started = children.map(({ script }) =>
+  startChild(script, { ...process.env, NODE_COMPILE_CACHE: directory })
+)
+processes.execFile = giveOutChild(processes.execFile, started)
 giveOut(prepared)
 process.argv = [process.execPath, `${root}/dist/entry.js`, ...run.argv.slice(1)]
 // Also for modules that import `env`, `argv` or `Worker` by their names.
