@@ -27,34 +27,20 @@ const plain = `${place}-asked`
 const cwd = "/workspace"
 const { gid, uid } = statSync(cwd)
 
-/** As the agent's definition starts a run (graph-provider/src/agents/ClaudeCode.ts). */
-const argv = [
-  "claude",
-  "--print",
-  "--model",
-  "m",
-  "--output-format",
-  "stream-json",
-  "--include-partial-messages",
-  "--verbose",
-  "--no-session-persistence",
-  "--dangerously-skip-permissions",
-  "--strict-mcp-config",
-  "--disallowed-tools",
-  "CronCreate,CronDelete,CronList,ScheduleWakeup,WebFetch,WebSearch"
-]
+/** All that a run gets of the agent's definition. graph-provider/test/ClaudeCode.test.ts compares it with that. */
+const definition = JSON.parse(readFileSync("/tmp/warm.json", "utf8"))
+
+/** The program, which gets its standard input from elsewhere here. */
+const [, , ...argv] = definition.argv
+const { BUN_OPTIONS, ...constants } = Object.fromEntries(
+  definition.preload.flatMap((word) => {
+    const [, name, value] = /^(\w+)=(.*)$/u.exec(word) ?? []
+    return name === undefined ? [] : [[name, value]]
+  })
+)
 
 const container = { HOME: "/home/agent", PATH: "/usr/local/bin:/usr/bin:/bin", LANG: "C.UTF-8" }
-const constants = {
-  ANTHROPIC_BASE_URL: "http://localhost:8080",
-  CLAUDE_CODE_CERT_STORE: "bundled",
-  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
-  CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL: "1",
-  DISABLE_AUTOUPDATER: "1",
-  DISABLE_ERROR_REPORTING: "1",
-  DISABLE_TELEMETRY: "1"
-}
-const env = { ...container, ...constants, ANTHROPIC_API_KEY: "none", ANTHROPIC_MODEL: "m" }
+const env = { ...container, ...constants, ...definition.variables, ANTHROPIC_API_KEY: "none" }
 
 const says = [
   { type: "tool_use", id: "toolu_read", name: "Read", input: { file_path: prompt } },
@@ -114,7 +100,7 @@ const asked = () =>
 const clear = () => {
   for (const directory of ["/home/agent", "/tmp", cwd])
     for (const name of readdirSync(directory))
-      if (!/\.(?:mjs|md)$|^warm-/u.test(name)) rmSync(`${directory}/${name}`, { recursive: true })
+      if (!/\.(?:mjs|md)$|^warm[-.]/u.test(name)) rmSync(`${directory}/${name}`, { recursive: true })
 }
 
 const ended = (child) => new Promise((resolve) => child.on("exit", resolve))
@@ -148,11 +134,7 @@ const load = async (variables, command) => {
   const file = `${place}-line`
   spawnSync("mkfifo", [file])
   const line = openSync(file, "r+")
-  const { child, end } = start(
-    [],
-    { ...container, ...constants, BUN_OPTIONS: `--preload=${lib}/preload.mjs` },
-    line
-  )
+  const { child, end } = start([], { ...container, ...constants, BUN_OPTIONS }, line)
   let said = ""
   for await (const text of child.stdio[3]) said += text
   if (said !== "ready\n") throw new Error(`preload.mjs is not ready: ${said}`)

@@ -3,6 +3,7 @@ import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
+import { readFileSync } from "node:fs"
 import * as Recorded from "./Recorded.ts"
 
 const { reader } = claudeCode
@@ -55,6 +56,15 @@ describe("Claude Code", () => {
     assert.deepStrictEqual(
       [preload[0], ...preload.slice(-2)],
       ["/usr/bin/env", "BUN_OPTIONS=--preload=/usr/local/lib/claude-code/preload.mjs", "claude"]
+    )
+  })
+
+  it("is run by the build of its image as by a run: with the same arguments, variables and preload", () => {
+    const warm = { ...task, model: "m", runId: "warm" }
+    assert.deepStrictEqual(
+      JSON.parse(readFileSync(new URL("../../../images/claude-code/warm.json", import.meta.url), "utf8")),
+      { argv: claudeCode.argv(warm), variables: claudeCode.env(warm), preload: claudeCode.preload },
+      "change images/claude-code/warm.json too, so that the image loads what a run needs"
     )
   })
 
