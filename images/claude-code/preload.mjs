@@ -6,25 +6,11 @@
  * A module may keep what it reads while it is loaded. So a run in another directory, or with other variables than the
  * modules have read, replaces this process by its program.
  */
-import { becomeProgram, isReadAtStart, receiveRun } from "../cogni/preload.mjs"
-import { dlopen } from "bun:ffi"
-import { fstatSync, openSync, readFileSync, readdirSync } from "node:fs"
+import { isReadAtStart, receiveRun } from "../cogni/preload.mjs"
+import { becomeProgram, copyInput, makeInput, openInput } from "../cogni/preload-bun.mjs"
+import { fstatSync, readFileSync } from "node:fs"
 
 const loadedPath = "/usr/local/lib/claude-code/loaded.json"
-
-const libc = dlopen("libc.so.6", {
-  close: { args: ["i32"], returns: "i32" },
-  dup: { args: ["i32"], returns: "i32" },
-  dup2: { args: ["i32", "i32"], returns: "i32" }
-}).symbols
-
-/** Makes a descriptor the standard input. Bun cannot close it, as Node does. */
-const makeInput = (number) => {
-  if (libc.dup2(number, 0) !== 0) throw new Error(`descriptor ${number} does not become the standard input`)
-  libc.close(number)
-}
-
-const openInput = (path) => makeInput(openSync(path, "r"))
 
 /** Variables that the engine may have read at its start, and prefix of those for which the library `debug` looks. */
 const isKept = (name) => isReadAtStart(name) || /^(?:DEBUG.*|MIMALLOC_.*|NO_COLOR|TE?MP|TMPDIR)$/iu.test(name)
@@ -67,7 +53,7 @@ const { argv } = process
 const loaded = { ...process.env }
 const directory = process.cwd()
 // A module may open standard input, which is the prompt's file in a run.
-const line = libc.dup(0)
+const line = copyInput()
 openInput(loadedPath)
 const end = watchVariables()
 for (const path of JSON.parse(readFileSync(loadedPath, "utf8"))) await import(path)
@@ -82,11 +68,7 @@ const isLoaded =
   run.cwd === directory &&
   fstatSync(0).isFile() &&
   names.every((name) => name === "BUN_OPTIONS" || loaded[name] === run.env[name])
-if (!isLoaded) {
-  // It gets none of the descriptors that the engine has opened.
-  for (const number of readdirSync("/proc/self/fd").map(Number)) if (number > 2) libc.close(number)
-  becomeProgram(run)
-}
+if (!isLoaded) becomeProgram(run)
 Object.assign(process.env, set)
 // Modules may have kept this list.
 process.argv = argv

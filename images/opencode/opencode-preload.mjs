@@ -5,9 +5,9 @@
  *
  * It uses three exports of opencode. The build of the image fails if a version of opencode has not got them.
  */
-import { dlopen } from "bun:ffi"
-import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { becomeProgram, isReadAtStart, receiveRun } from "./preload.mjs"
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { isReadAtStart, receiveRun } from "./preload.mjs"
+import { becomeProgram, openInput } from "./preload-bun.mjs"
 
 const entry = Bun.main
 const home = "/home/agent"
@@ -18,11 +18,6 @@ const isKept = (name) =>
   name !== "BUN_INSPECT_PRELOAD" &&
   (isReadAtStart(name) || /^(?:HOME|TMPDIR|(?:MIMALLOC|OPENCODE|OTEL|XDG)_.*)$/iu.test(name))
 const kept = Object.entries(process.env).filter(([name]) => isKept(name))
-
-const libc = dlopen("libc.so.6", {
-  dup2: { args: ["i32", "i32"], returns: "i32" },
-  close: { args: ["i32"], returns: "i32" }
-}).symbols
 
 /** Returns the modules that one imports when it is loaded, and those that it imports later, by the name of an export. */
 const importsOf = (path) => {
@@ -125,19 +120,6 @@ const clear = () => {
   return made
 }
 
-/** Bun cannot close its standard input. */
-const openInput = (path) => {
-  const number = openSync(path, "r")
-  if (libc.dup2(number, 0) !== 0) throw new Error(`${path} is not standard input`)
-  closeSync(number)
-}
-
-/** Replaces this process with the program of a run, which gets none of the descriptors that opencode opened. */
-const become = (run) => {
-  for (const number of readdirSync("/proc/self/fd").map(Number)) if (number > 2) libc.close(number)
-  becomeProgram(run)
-}
-
 for (const place of places)
   if (readdirSync(place).length > 0) throw new Error(`${place} is not empty: this is no sandbox that waits`)
 const moduleOf = await load()
@@ -163,6 +145,6 @@ const isLoaded =
   run.argv[0] === "opencode" &&
   kept.every(([name, value]) => run.env[name] === value) &&
   Object.keys(run.env).filter(isKept).length === kept.length
-if (!isLoaded) become(run)
+if (!isLoaded) becomeProgram(run)
 for (const path of made) mkdirSync(path, { recursive: true })
 process.argv = ["bun", entry, ...run.argv.slice(1)]
