@@ -42,7 +42,12 @@ export interface PoolReport {
   readonly networks?: NetworkReport | undefined
   /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
   readonly failure?: string | undefined
+  /** Runs of a shape that could not use the sandbox that they took, since the last one that could. */
+  readonly unusable?: { readonly image: string; readonly runs: number; readonly why: string } | undefined
 }
+
+/** Fewest runs in a row without the use of their sandboxes that are a problem. One may be an accident. */
+const unusableMin = 2
 
 /** Fewest runs of which a pool with few hits has a problem. */
 const runsMin = 10
@@ -56,9 +61,11 @@ export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
 
 /** Returns what is wrong with a pool, and what to do; `undefined` if nothing is. */
 export const problemOf = (report: PoolReport): string | undefined => {
-  const { cold, failure, hits, misses, shapes, waiting } = report
+  const { cold, failure, hits, misses, shapes, unusable, waiting } = report
   if (failure !== undefined && waiting.length === 0)
     return `no sandbox waits now, and the last attempt to start one failed: ${failure}`
+  if (unusable !== undefined && unusable.runs >= unusableMin)
+    return `${unusable.runs} runs in a row got a waiting sandbox of ${unusable.image}, and started cold: ${unusable.why}`
   const reasons = Object.entries(cold) as ReadonlyArray<[ColdReason, number]>
   const runs = runsOf(report)
   if (runs < runsMin || hits >= runs * shareMin) return undefined

@@ -179,10 +179,15 @@ export const make = Effect.fnUntraced(function* (
 export const layer = (options?: PoolOptions): Layer.Layer<never, InvalidSpec, ContainerRuntime | Workspace> =>
   Layer.effect(SandboxPool, make(options))
 
-/** Returns why the shape that was asked for last cannot be started, of those that cannot. */
-const failureOf = ({ known }: PoolState.PoolState): { readonly failure?: string } => {
-  const failure = [...known.values()].findLast((one) => one.failure !== undefined)?.failure
-  return failure === undefined ? {} : { failure }
+/** Returns why sandboxes cannot be started or used, each of the shape that was asked for last of those. */
+const failureOf = ({ known }: PoolState.PoolState): Pick<PoolReport, "failure" | "unusable"> => {
+  const shapes = [...known.values()]
+  const failure = shapes.findLast((one) => one.failure !== undefined)?.failure
+  const unused = shapes.findLast((one) => one.unusable !== undefined)
+  return {
+    ...(failure === undefined ? {} : { failure }),
+    ...(unused?.unusable === undefined ? {} : { unusable: { image: unused.shape.image, ...unused.unusable } })
+  }
 }
 
 const planOf = (
@@ -329,7 +334,10 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         Effect.andThen(
           Effect.sync(() => {
             state.counts.hits += 1
-            change(state, plan.key, PoolPolicy.served)
+            change(state, plan.key, ({ demand }) => ({
+              demand: PoolPolicy.served(demand),
+              unusable: undefined
+            }))
           })
         ),
         Effect.andThen(over)
@@ -343,9 +351,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
         entry.isEmpty = true
-        // The program that it has loaded may be the reason, and would be the next time.
-        if (plan.shape.preload !== undefined && isNotLoaded(error))
-          change(state, plan.key, (demand) => PoolPolicy.failed(demand, nowMillis), error.message)
+        noteUnusable(state, plan, error, nowMillis)
         return Effect.andThen(over, discard(state, error.message, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
@@ -393,20 +399,35 @@ const widest = (
 const change = (
   { known }: PoolState.PoolState,
   key: string,
-  changed: (demand: PoolPolicy.Demand) => PoolPolicy.Demand,
-  failure?: string
+  changed: (before: PoolState.Known) => Partial<PoolState.Known>
 ) => {
   const before = known.get(key)
-  if (before !== undefined)
-    known.set(key, { ...before, failure: failure ?? before.failure, demand: changed(before.demand) })
+  if (before !== undefined) known.set(key, { ...before, ...changed(before) })
 }
+
+/** Notes that a run could not use a sandbox. The program that it had loaded may be the reason, and would be again. */
+const noteUnusable = (
+  state: PoolState.PoolState,
+  { key, shape }: Pick<WaitingEntry.Plan, "key" | "shape">,
+  error: ContainerError | PostureMismatch,
+  nowMillis: number
+) =>
+  change(state, key, ({ demand, unusable }) => ({
+    unusable: {
+      runs: (unusable?.runs ?? 0) + 1,
+      why: error._tag === "ContainerFailed" ? error.detail : error.message
+    },
+    ...(shape.preload !== undefined && isNotLoaded(error)
+      ? { demand: PoolPolicy.failed(demand, nowMillis), failure: error.message }
+      : {})
+  }))
 
 /** Notes that a run asked for a shape. */
 const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.Plan, nowMillis: number) => {
   const before = known.get(plan.key)
   const demand = PoolPolicy.arrived(before?.demand ?? demandOf(plan), nowMillis, limits)
   known.delete(plan.key)
-  known.set(plan.key, { ...plan, limits: widest(plan, before?.limits), failure: before?.failure, demand })
+  known.set(plan.key, { ...before, ...plan, limits: widest(plan, before?.limits), demand })
   // The map is in the order of the last arrival.
   const idle = [...known].find(([, { demand }]) => demand.kept === 0)
   if (known.size > shapesMax && idle !== undefined) known.delete(idle[0])

@@ -412,6 +412,24 @@ describe("SandboxPool", () => {
     }
   )
 
+  it.effect("says that runs in a row could not use their sandboxes, until one can", () => {
+    const troubles = PoolHarness.makeTroubles()
+    const problemAfter = Effect.fnUntraced(function* (bindFails: boolean) {
+      troubles.bindFails = bindFails
+      yield* settled
+      yield* run(spec)
+      return PoolReport.problemOf(yield* PoolHarness.report)
+    })
+    return Effect.gen(function* () {
+      assert.isUndefined(yield* problemAfter(true), "one may be an accident")
+      const problem =
+        "2 runs in a row got a waiting sandbox of memory/agent, and started cold: its program could not be bound"
+      assert.strictEqual(yield* problemAfter(true), problem)
+      assert.isUndefined(yield* problemAfter(false))
+      assert.isUndefined(yield* problemAfter(true))
+    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 2 }] } })))
+  })
+
   it.effect("counts no run as served whose program did not start", () =>
     Effect.gen(function* () {
       yield* settled

@@ -30,6 +30,8 @@ export interface Known extends Plan {
   readonly demand: PoolPolicy.Demand
   /** Why its last sandbox could not be started. */
   readonly failure?: string | undefined
+  /** Its runs that could not use the sandbox that they took, since the last one that could. */
+  readonly unusable?: { readonly runs: number; readonly why: string } | undefined
 }
 
 /** State of a pool. Changed only in steps that nothing interrupts. */
