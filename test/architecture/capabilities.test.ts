@@ -21,9 +21,10 @@ const flagsOf = (...words: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
     const before = (yield* TestConsole.logLines).length
-    yield* Cli.main({ argv: [...words, "--help"], environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
-      Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
-    )
+    yield* Cli.main({
+      argv: [...words, "--help"],
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all" }
+    }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
     const help = (yield* TestConsole.logLines).slice(before).join("\n")
     const flags = help.slice(help.indexOf("\nFLAGS"), help.indexOf("\nGLOBAL FLAGS"))
     return [...flags.matchAll(/^ +--([a-z-]+)/gmu)].map(([, name]) => name!)

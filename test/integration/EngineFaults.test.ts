@@ -176,7 +176,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("engine faults", () => {
             runner.run({ image: Images.runtime, argv: ["true"] })
           ).pipe(Effect.provide(runnerAt({ host, directory }), { local: true }), Effect.flip)
         const directory = yield* RunHarness.Directory
-        const none = yield* runOf("unix:///nowhere/docker.sock")
+        const none = yield* runOf("unix:///proc/nowhere/docker.sock")
         assert.strictEqual((none as SandboxError).reason._tag, "RuntimeUnavailable")
         assert.match(none.message, /there is no socket at.*DockerApi\.host/su)
 

@@ -102,7 +102,7 @@ it.layer(layers, { excludeTestServices: true })("a relay with bad input", (it) =
       assert.strictEqual(faultOf(yield* refusedClone("http://127.0.0.1:9/a/b")), "unreachable")
       assert.strictEqual(faultOf(yield* refusedClone(url.replace("http:", "https:"))), "tls")
       assert.strictEqual(faultOf(yield* refusedClone(`${origin.url}/bad/nothing.git`)), "not_found")
-      assert.strictEqual(faultOf(yield* refusedClone("/nowhere/at/all")), "not_found")
+      assert.strictEqual(faultOf(yield* refusedClone("/proc/nowhere/at/all")), "not_found")
     })
   )
 

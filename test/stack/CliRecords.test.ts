@@ -208,9 +208,9 @@ suite("records of runs", (it) => {
       assert.strictEqual(broken.code, 1)
       assert.match(broken.stdout.toString(), /✗ {2}image runtime .*\n {3}→ Build it/u)
       assert.match(broken.stdout.toString(), /✗ {2}upstream .*COGNI_LLM_KEY/u)
-      const away = yield* cli.run(["doctor"], { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } })
+      const away = yield* cli.run(["doctor"], { env: { DOCKER_HOST: "unix:///proc/nowhere/docker.sock" } })
       assert.strictEqual(away.code, 1)
-      assert.include(away.stdout.toString(), "/nowhere/docker.sock")
+      assert.include(away.stdout.toString(), "/proc/nowhere/docker.sock")
     })
   )
 

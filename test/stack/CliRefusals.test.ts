@@ -39,7 +39,7 @@ const bad = [
     "no engine",
     Effect.succeed({
       argv: ["run", "--", "true"],
-      options: { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } },
+      options: { env: { DOCKER_HOST: "unix:///proc/nowhere/docker.sock" } },
       code: 69,
       says: "there is no socket at"
     })
@@ -69,7 +69,7 @@ const bad = [
       says: "--image"
     })
   ),
-  refuses("a missing workspace", Effect.succeed(inWorkspace("/nowhere/at/all", "does not exist"))),
+  refuses("a missing workspace", Effect.succeed(inWorkspace("/proc/nowhere/at/all", "does not exist"))),
   refuses(
     "a workspace that is a file",
     Effect.map(

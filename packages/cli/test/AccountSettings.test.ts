@@ -41,7 +41,7 @@ describe("AccountSettings", () => {
 
   it.live("refuses a file that does not exist", () =>
     Effect.gen(function* () {
-      const refused = yield* Effect.flip(AccountSettings.make("/nowhere/limits.json"))
+      const refused = yield* Effect.flip(AccountSettings.make("/proc/nowhere/limits.json"))
       assert.include(refused.message, "cannot be read")
     })
   )

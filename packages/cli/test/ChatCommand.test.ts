@@ -12,7 +12,7 @@ const chat = (file: string, model: Readonly<Record<string, string>>, flags: Read
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
       argv: ["chat", file, ...flags],
-      environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...model }
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all", ...model }
     }).pipe(Effect.provide(memory.layer))
     const { stderr, stdout } = memory.said
     return { code, stderr, stdout }
@@ -28,7 +28,7 @@ const model = {
 describe("chat", () => {
   it.effect("refuses to start without a configured upstream", () =>
     Effect.gen(function* () {
-      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", {})
+      const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", {})
       assert.strictEqual(code, 78)
       assert.include(stderr, "no model is configured")
     }).pipe(Effect.provide(NodeServices.layer))
@@ -36,7 +36,7 @@ describe("chat", () => {
 
   it.effect("refuses a budget out of bounds, by its flags", () =>
     Effect.gen(function* () {
-      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", model, ["--max-calls", "0"])
+      const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", model, ["--max-calls", "0"])
       assert.strictEqual(code, 64)
       assert.match(stderr, /the budget is out of bounds: --max-calls: .* See cogni-sandbox chat --help/u)
     }).pipe(Effect.provide(NodeServices.layer))
@@ -44,7 +44,10 @@ describe("chat", () => {
 
   it.effect("refuses a rule for tools that is no pattern", () =>
     Effect.gen(function* () {
-      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", model, ["--ask-tool", "github.comment"])
+      const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", model, [
+        "--ask-tool",
+        "github.comment"
+      ])
       assert.strictEqual(code, 65)
       assert.include(stderr, "--ask-tool")
       assert.include(stderr, "Write github__comment")
@@ -53,11 +56,11 @@ describe("chat", () => {
 
   it.effect("reports an unreadable configuration like config check", () =>
     Effect.gen(function* () {
-      assert.deepStrictEqual(yield* chat("/nowhere/at/all.yaml", model), {
+      assert.deepStrictEqual(yield* chat("/proc/nowhere/at/all.yaml", model), {
         code: 66,
         stdout: "",
         stderr:
-          "cogni-sandbox: the configuration /nowhere/at/all.yaml cannot be read: there is no such file. Write one, or name another\n"
+          "cogni-sandbox: the configuration /proc/nowhere/at/all.yaml cannot be read: there is no such file. Write one, or name another\n"
       })
     }).pipe(Effect.provide(NodeServices.layer))
   )
@@ -79,9 +82,9 @@ describe("chat", () => {
 
   it.effect("reports a missing file before a missing model", () =>
     Effect.gen(function* () {
-      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", unnamed)
+      const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", unnamed)
       assert.strictEqual(code, 66)
-      assert.include(stderr, "the configuration /nowhere/at/all.yaml cannot be read")
+      assert.include(stderr, "the configuration /proc/nowhere/at/all.yaml cannot be read")
     }).pipe(Effect.provide(NodeServices.layer))
   )
 

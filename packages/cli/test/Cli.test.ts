@@ -13,7 +13,7 @@ const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = 
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
       argv,
-      environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all", ...environment }
     }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
     const printed = (yield* TestConsole.logLines).join("\n")
     return { code, stdout: memory.said.stdout + printed, stderr: memory.said.stderr }
@@ -59,9 +59,17 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["run --cpus two x", 64, "--cpus"],
   ["run --processes 1.5 x", 64, "--processes"],
   ["run --env A x", 64, "NAME=VALUE"],
-  ["run --depth 0 --repo /nowhere/at/all --demo x", 64, '--depth: "0". Expected: a whole number from 1'],
-  ["run --depth -1 --repo /nowhere/at/all --demo x", 64, '--depth: "-1". Expected: a whole number from 1'],
-  ["run --depth=-1 --repo /nowhere/at/all --demo x", 64, '--depth: "-1". Expected: a whole number from 1'],
+  ["run --depth 0 --repo /proc/nowhere/at/all --demo x", 64, '--depth: "0". Expected: a whole number from 1'],
+  [
+    "run --depth -1 --repo /proc/nowhere/at/all --demo x",
+    64,
+    '--depth: "-1". Expected: a whole number from 1'
+  ],
+  [
+    "run --depth=-1 --repo /proc/nowhere/at/all --demo x",
+    64,
+    '--depth: "-1". Expected: a whole number from 1'
+  ],
   ["task --steps-max 0 x", 64, '--steps-max: "0". Expected: a whole number from 1 to 10000. See'],
   ["serve --port 65536", 64, '--port: "65536". Expected: a whole number from 0 to 65535. See'],
   ["serve --operator-port -1", 64, '--operator-port: "-1". Expected: a whole number from 0 to 65535. See'],
@@ -71,7 +79,7 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["run --no-model ls src", 64, "To run a command, put it after --: cogni-sandbox run [flags] -- CMD ARG…"],
   ["run --no-model x", 64, "an agent needs a model"],
   ["run --agent nobody --demo x", 66, "there is no agent nobody"],
-  ["run --prompt-file /nowhere/at/all --demo", 66, "/nowhere/at/all"],
+  ["run --prompt-file /proc/nowhere/at/all --demo", 66, "/proc/nowhere/at/all"],
   ["run x", 78, "COGNI_LLM_URL"],
   ["logs run-none", 66, "there is no run run-none"],
   ["inspect run-none", 66, "cogni-sandbox ps --all"],
@@ -127,13 +135,13 @@ describe("mistakes", () => {
 const paths: ReadonlyArray<readonly [flag: string, words: ReadonlyArray<string>]> = [
   ["--workspace", ["run", "--demo", "hello"]],
   ["--repo", ["run", "--demo", "hello"]],
-  ["--patch", ["run", "--demo", "hello", "--repo", "/nowhere/at/all"]],
+  ["--patch", ["run", "--demo", "hello", "--repo", "/proc/nowhere/at/all"]],
   ["--prompt-file", ["run", "--demo"]],
   ["--workspace", ["task", "--demo", "hello"]],
   ["--patch", ["task", "--demo", "hello"]],
   ["--prompt-file", ["task", "--demo"]],
   ["--patch", ["relay", "retry", "run-000000000001"]],
-  ["--host-directory", ["chat", "/nowhere/at/all.yaml"]],
+  ["--host-directory", ["chat", "/proc/nowhere/at/all.yaml"]],
   ["--workspace", ["doctor"]],
   ["--workspace", ["mcp"]],
   ["--temporal-ca-file", ["serve", "--durable"]],

@@ -19,7 +19,7 @@ const directory = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true }))
 )
 
-const nothing = { stateDirectory: "/nowhere/at/all", dockerHost: undefined, keyFile: undefined }
+const nothing = { stateDirectory: "/proc/nowhere/at/all", dockerHost: undefined, keyFile: undefined }
 
 /** Returns why a directory is refused as a workspace; `undefined` if it is accepted. */
 const refusal = Effect.fnUntraced(

@@ -17,7 +17,7 @@ import * as TemporalPackage from "../src/TemporalPackage.ts"
 const cli = (argv: ReadonlyArray<string>, variables: Readonly<Record<string, string>> = {}) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
-    const environment = { COGNI_STATE_DIR: "/nowhere/at/all", ...variables }
+    const environment = { COGNI_STATE_DIR: "/proc/nowhere/at/all", ...variables }
     const code = yield* Cli.main({ argv, environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
@@ -257,7 +257,7 @@ describe("the connection to Temporal", () => {
       assert.strictEqual(both.code, 64)
       assert.include(both.stderr, "--temporal-insecure")
       for (const variable of ["COGNI_TEMPORAL_CERT_FILE", "COGNI_TEMPORAL_KEY_FILE"]) {
-        const half = yield* submit([], { [variable]: "/nowhere/at/all" })
+        const half = yield* submit([], { [variable]: "/proc/nowhere/at/all" })
         assert.strictEqual(half.code, 64)
         assert.include(half.stderr, "Name both")
       }
@@ -286,7 +286,7 @@ describe("the connection to Temporal", () => {
       assert.strictEqual(malformed.code, 78)
       for (const { stderr, stdout } of [apiKey, broken, openKey, malformed])
         assert.notInclude(stderr + stdout, "tmprl_secret")
-      const missing = yield* submit(["--temporal-ca-file", "/nowhere/at/all"])
+      const missing = yield* submit(["--temporal-ca-file", "/proc/nowhere/at/all"])
       assert.strictEqual(missing.code, 66)
     })
   )

@@ -13,7 +13,7 @@ const valued = (...command: ReadonlyArray<string>) =>
     const before = (yield* TestConsole.logLines).length
     yield* Cli.main({
       argv: [...command, "--help"],
-      environment: { COGNI_STATE_DIR: "/nowhere/at/all" }
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all" }
     }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
     const help = (yield* TestConsole.logLines).slice(before).join("\n")
     const flags = help.slice(help.indexOf("\nFLAGS"), help.indexOf("\nGLOBAL FLAGS"))

@@ -130,7 +130,7 @@ describe("GitSettings", () => {
       const rows: ReadonlyArray<readonly [Partial<GitSettings.GitVariables>, string]> = [
         [{ gitHubToken: Redacted.make(token), gitHubTokenFile: open }, "are both set"],
         [{ gitHubTokenFile: open }, "is accessible to other users (mode 0644)"],
-        [{ gitHubTokenFile: "/nowhere/token" }, "GITHUB_TOKEN_FILE /nowhere/token cannot be read"],
+        [{ gitHubTokenFile: "/proc/nowhere/token" }, "GITHUB_TOKEN_FILE /proc/nowhere/token cannot be read"],
         [{ gitHubTokenFile: yield* file("") }, "is empty"]
       ]
       for (const [found, why] of rows) {
@@ -168,7 +168,7 @@ describe("GitSettings", () => {
       const link = `${yield* file("-----BEGIN CERTIFICATE-----", 0o644)}-link`
       symlinkSync("file", link)
       for (const [caFile, says] of [
-        ["/nowhere/ca.pem", "does not exist"],
+        ["/proc/nowhere/ca.pem", "does not exist"],
         ["/dev/zero", "is a device"],
         [link, "symbolic link"]
       ] as const) {
@@ -207,8 +207,8 @@ describe("GitSettings", () => {
         assert.include(message, why)
         assert.include(remedy, "docs/guides/git-relay.md")
       }
-      const missing = yield* refusal({ policyFile: "/nowhere/policy.json" })
-      assert.include(missing.message, "COGNI_RELAY_POLICY_FILE /nowhere/policy.json cannot be read")
+      const missing = yield* refusal({ policyFile: "/proc/nowhere/policy.json" })
+      assert.include(missing.message, "COGNI_RELAY_POLICY_FILE /proc/nowhere/policy.json cannot be read")
     })
   )
 })

@@ -34,7 +34,7 @@ const cli = Effect.fnUntraced(function* (
   const memory = Output.makeMemory()
   const code = yield* Cli.main({
     argv,
-    environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+    environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all", ...environment }
   }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
   const { stderr, stdout } = memory.said
   return { code, stderr, stdout }

@@ -12,13 +12,13 @@ import * as Composition from "../src/Composition.ts"
 import * as Output from "../src/Output.ts"
 import * as PoolFlags from "../src/PoolFlags.ts"
 
-const cli = (...argv: ReadonlyArray<string>) => cliIn("/nowhere/at/all", ...argv)
+const cli = (...argv: ReadonlyArray<string>) => cliIn("/proc/nowhere/at/all", ...argv)
 
 const cliIn = (stateDirectory: string, ...argv: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
     const before = (yield* TestConsole.logLines).length
-    const environment = { COGNI_STATE_DIR: stateDirectory, DOCKER_HOST: "unix:///nowhere/docker.sock" }
+    const environment = { COGNI_STATE_DIR: stateDirectory, DOCKER_HOST: "unix:///proc/nowhere/docker.sock" }
     const code = yield* Cli.main({ argv, environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )

@@ -18,7 +18,7 @@ const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = 
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
       argv,
-      environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all", ...environment }
     }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
     return { ...memory.said, code }
   })

@@ -36,7 +36,7 @@ const arguments_: ReadonlyArray<Argument> = npm.packageArguments
 const cli = (argv: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
-    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
+    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all" } }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
     return { code, text: (yield* TestConsole.logLines).join("\n") + memory.said.stdout + memory.said.stderr }

@@ -129,7 +129,7 @@ describe("Settings", () => {
       const refused = yield* Effect.flip(Effect.fromResult(images))
       assert.strictEqual(refused.exit, "configuration")
       assert.include(refused.message, "COGNI_IMAGE_KEY_FILE")
-      const unreadable = yield* read({ COGNI_IMAGE_KEY_FILE: "/nowhere/cosign.pub" })
+      const unreadable = yield* read({ COGNI_IMAGE_KEY_FILE: "/proc/nowhere/cosign.pub" })
       assert.strictEqual((yield* Effect.flip(Effect.fromResult(unreadable.images))).exit, "configuration")
       const path = yield* keyFile("-----BEGIN PUBLIC KEY-----")
       const both = yield* read({ COGNI_IMAGE_PULL: "missing", COGNI_IMAGE_KEY_FILE: path })
@@ -215,7 +215,7 @@ describe("the upstream's options", () => {
   it.effect("are refused only when a model is needed, with the file and what to do", () =>
     Effect.gen(function* () {
       for (const [environment, says] of [
-        [{ COGNI_LLM_PROFILE_FILE: "/nowhere/profile.json" }, "cannot be read"],
+        [{ COGNI_LLM_PROFILE_FILE: "/proc/nowhere/profile.json" }, "cannot be read"],
         [{ COGNI_LLM_PROFILE_FILE: yield* file('{"embedings": true}') }, "is not a profile"],
         [{ COGNI_LLM_PROFILE_FILE: yield* file("no JSON") }, "is not a profile"],
         [

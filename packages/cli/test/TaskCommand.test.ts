@@ -19,7 +19,7 @@ const cli = (words: string) =>
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
       argv: words.split(" "),
-      environment: { COGNI_STATE_DIR: "/nowhere/at/all" }
+      environment: { COGNI_STATE_DIR: "/proc/nowhere/at/all" }
     }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
     const { stderr, stdout } = memory.said
     return { code, stderr, stdout, help: (yield* TestConsole.logLines).join("\n") }
@@ -35,7 +35,7 @@ describe("task", () => {
     ["task x --agent codex", 64, "--agent"],
     ["task x --run-id UP", 65, '--run-id "UP" is not a'],
     ["task x", 78, "COGNI_LLM_URL"],
-    ["task --prompt-file /nowhere/at/all --demo", 66, "/nowhere/at/all"],
+    ["task --prompt-file /proc/nowhere/at/all --demo", 66, "/proc/nowhere/at/all"],
     ["task x -- ls", 64, "only run takes a command"]
   ] as const)("%s", ([words, code, says]) =>
     Effect.gen(function* () {

@@ -33,7 +33,7 @@ const home = Effect.acquireRelease(
 const cli = (state: string, ...argv: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
-    const environment = { COGNI_STATE_DIR: state, DOCKER_HOST: "unix:///nowhere/docker.sock" }
+    const environment = { COGNI_STATE_DIR: state, DOCKER_HOST: "unix:///proc/nowhere/docker.sock" }
     const code = yield* Cli.main({ argv: [...argv], environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
