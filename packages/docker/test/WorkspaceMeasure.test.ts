@@ -1,7 +1,7 @@
 /** Tests an agent that replaces directories with links while the host measures its workspace. */
 import { assert, describe, it } from "@effect/vitest"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import type * as NodeFiles from "node:fs/promises"
@@ -155,6 +155,27 @@ describe("WorkspaceMeasure", () => {
       assert.isTrue(yield* first.mayHaveChanged)
       disk.usedBytes = 0
       assert.isTrue(yield* second.mayHaveChanged, "this is what the first has seen")
+    }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
+  )
+
+  it.effect("looks at a disk again also after the time of day was set back", () =>
+    Effect.gen(function* () {
+      const held = yield* HeldDirectory.hold(yield* directory)
+      const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
+      const clock = yield* Clock.Clock
+      let hours = 0
+      const stepped: Clock.Clock = {
+        ...clock,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis - hours * 3_600_000)
+      }
+      yield* Effect.gen(function* () {
+        disk.usedBytes = 0
+        const { mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, { disks: new Map() })
+        hours = 1
+        disk.usedBytes = bytesMax
+        yield* TestClock.adjust("500 millis")
+        assert.isTrue(yield* mayHaveChanged)
+      }).pipe(Effect.provideService(Clock.Clock, stepped))
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
   )
 

@@ -41,6 +41,9 @@ interface Disk {
 /** The disks of temporary workspaces, by device: one look is for all workspaces on it. */
 export type Disks = Map<bigint, Disk & { readonly atMillis: number }>
 
+/** Not the time of day: after a step back of that, no disk would be looked at for as long. */
+const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+
 /**
  * Starts measuring a workspace. An agent can hide files from a running count by moving them to directories that were
  * already counted, but it cannot hide disk usage. Once the disk's usage has grown by as much as the run may still add,
@@ -56,13 +59,13 @@ export const make = Effect.fnUntraced(function* (
   const shared: Disks = source.type === "temporary" ? disks : new Map()
   const looked = Effect.gen(function* () {
     const disk = yield* attempt(path, () => diskOf(access))
-    shared.set(identity.device, { ...disk, atMillis: yield* Clock.currentTimeMillis })
+    shared.set(identity.device, { ...disk, atMillis: yield* nowMillis })
     return disk
   })
   const used = Effect.map(looked, ({ usedBytes }) => usedBytes)
   const lately = Effect.gen(function* () {
     const known = shared.get(identity.device)
-    const isFresh = known !== undefined && (yield* Clock.currentTimeMillis) - known.atMillis < diskMillisMax
+    const isFresh = known !== undefined && (yield* nowMillis) - known.atMillis < diskMillisMax
     return isFresh ? known : yield* looked
   })
   // In the background, because measuring a large workspace takes long and must not delay the agent.
