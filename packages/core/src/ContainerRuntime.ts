@@ -124,6 +124,11 @@ export interface Container {
   /** Pause the container while the effect runs, and resume it afterwards, however the effect ends. */
   readonly whilePaused: <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E | ContainerError>
   /**
+   * Processor time that its processes have used, in microseconds. While it stays the same, none of them has done
+   * anything. `undefined`: unknown. Absent: it always is.
+   */
+  readonly processorMicros?: Effect.Effect<number | undefined> | undefined
+  /**
    * Run a command, if the container is supervised. Closing the scope kills its remaining processes, including children
    * that left its session or process group, and waits until they are gone.
    */

@@ -181,8 +181,7 @@ const runAgent = Effect.fn("SandboxRunner.run")(
     const { egress } = life
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
-      countedBytes: AgentWatch.counted(container, workspace),
-      mayHaveChanged: workspace.mayHaveChanged,
+      ...AgentWatch.watchedOf(container, workspace),
       failure: endpoint?.failure ?? Effect.never,
       violation: egress.violation,
       inspect: egress.inspect

@@ -83,11 +83,11 @@ export interface AcquiredWorkspace {
   /** The same, while nothing changes the workspace. The result is certain. */
   readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed | HostFailed>
   /**
-   * Whether another count may have another result than the last one, or than the first state of an empty workspace. A
-   * look at the disk, so that workspaces in which nothing happens need not be counted again and again. Absent: it
-   * always may.
+   * Settles when another count may have another result than the last one, or than the first state of an empty
+   * workspace. Looks at the disk, so that workspaces in which nothing happens need not be counted again and again.
+   * Absent: another count always may.
    */
-  readonly mayHaveChanged?: Effect.Effect<boolean> | undefined
+  readonly changed?: Effect.Effect<void> | undefined
   /** Special files that the host had left there, through which an agent may reach more than files. */
   readonly specialFiles: Effect.Effect<SpecialFiles>
 }

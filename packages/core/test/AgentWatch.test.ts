@@ -8,7 +8,9 @@ import {
   LlmProxyFaults,
   WorkspaceFaults
 } from "../../../test/harness/faults/Fault.ts"
-import { Clock, Duration, Effect, Fiber, Layer } from "effect"
+import type { Limits } from "@cogni/sandbox-core/SpecFields"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { Clock, Deferred, Duration, Effect, Fiber, Layer, Schedule } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, run, runner, settle, spec } from "./Specs.ts"
 
@@ -54,7 +56,10 @@ const unchanged = (counted: { times: number; changed: boolean }) =>
         Effect.map(inner.acquire(request), (acquired) => ({
           ...acquired,
           countedBytes: Effect.sync(() => ({ bytes: counted.times++, isCertain: true })),
-          mayHaveChanged: Effect.sync(() => counted.changed)
+          changed: Effect.repeat(
+            Effect.sync(() => counted.changed),
+            { until: (changed) => changed, schedule: Schedule.spaced("1 second") }
+          )
         }))
     }))
   )
@@ -332,6 +337,69 @@ describe("AgentWatch", () => {
           )
         )
       }
+    )
+
+    const watchedFor = Effect.fnUntraced(function* (seconds: number) {
+      for (let second = 0; second < seconds; second++) yield* TestClock.adjust("1 second")
+    })
+
+    it.effect("does not count a workspace while no process of the sandbox runs, from the third time on", () =>
+      Effect.gen(function* () {
+        const sandbox = { micros: 100, countedAt: Array<number>(), bytes: 0 }
+        const limits = { workspaceBytesMax: MiB, runtimeSecondsMax: 3600 } as Limits
+        const watched = {
+          changed: Effect.never,
+          processorMicros: Effect.sync(() => sandbox.micros),
+          countedBytes: Effect.map(Clock.currentTimeMillis, (now) => {
+            sandbox.countedAt.push(now / 1000)
+            return sandbox.bytes
+          })
+        }
+        const fiber = yield* Effect.forkChild(AgentWatch.firstBroken(limits, watched, Effect.never))
+        yield* watchedFor(300)
+        assert.deepStrictEqual(sandbox.countedAt, [10, 20], "the second finds what the kernel wrote late")
+        sandbox.micros += 1
+        sandbox.bytes = 2 * MiB
+        yield* watchedFor(10)
+        assert.isDefined(fiber.pollUnsafe())
+        const broken = (yield* Fiber.join(fiber))({ output: emptyOutput, peak: {} })
+        assert.strictEqual(broken._tag, "DiskFull")
+        assert.isAtMost(sandbox.countedAt.at(-1)!, 310)
+      })
+    )
+
+    it.effect("counts a workspace every ten seconds if it is unknown whether its sandbox runs", () =>
+      Effect.gen(function* () {
+        let times = 0
+        const watched = {
+          changed: Effect.never,
+          processorMicros: Effect.undefined,
+          countedBytes: Effect.sync(() => times++)
+        }
+        const limits = { workspaceBytesMax: MiB, runtimeSecondsMax: 3600 } as Limits
+        const fiber = yield* Effect.forkChild(AgentWatch.firstBroken(limits, watched, Effect.never))
+        yield* watchedFor(100)
+        assert.strictEqual(times, 10)
+        yield* Fiber.interrupt(fiber)
+      })
+    )
+
+    it.effect("counts a workspace as soon as its disk changes, after hours without processor time", () =>
+      Effect.gen(function* () {
+        const changed = yield* Deferred.make<void>()
+        const watched = {
+          changed: Deferred.await(changed),
+          processorMicros: Effect.succeed(100),
+          countedBytes: Effect.map(Clock.currentTimeMillis, (now) => (now >= 7_200_000 ? 2 * MiB : 0))
+        }
+        const limits = { workspaceBytesMax: MiB, runtimeSecondsMax: 24 * 3600 } as Limits
+        const fiber = yield* Effect.forkChild(AgentWatch.firstBroken(limits, watched, Effect.never))
+        yield* TestClock.adjust("2 hours")
+        yield* Deferred.succeed(changed, undefined)
+        yield* settle
+        assert.isDefined(fiber.pollUnsafe())
+        assert.strictEqual((yield* Fiber.join(fiber))({ output: emptyOutput, peak: {} })._tag, "DiskFull")
+      })
     )
 
     it.effect("counts uncertain bytes again while the container is paused", () =>

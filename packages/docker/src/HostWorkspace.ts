@@ -25,6 +25,7 @@ import { constants } from "node:fs"
 import { access, chmod, chown, lstat, mkdir, rmdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
+import * as DiskLooks from "./internal/host/DiskLooks.ts"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
 import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as MountsBelow from "./internal/host/MountsBelow.ts"
@@ -68,9 +69,8 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/usr/bin"
 ].map((path) => ({ path, remedy: "Use a project directory, not a system directory" }))
 
-const make = (options: Options = {}): Workspace["Service"] => {
+const make = (options: Options, disks: DiskLooks.DiskLooks): Workspace["Service"] => {
   const { claims, isAllowed, look } = rulesOf(options)
-  const disks: WorkspaceMeasure.Disks = new Map()
   /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
   const waiting = new WeakMap<
     PreparedDirectories,
@@ -220,7 +220,10 @@ export const bytesOf = Effect.fn("HostWorkspace.bytesOf")(function* (path: strin
 export const layer = (options?: Options): Layer.Layer<Workspace> =>
   Layer.effect(
     Workspace,
-    Effect.as(Effect.forkScoped(WaitingRemains.reap(waitingPlace(options))), make(options))
+    Effect.gen(function* () {
+      yield* Effect.forkScoped(WaitingRemains.reap(waitingPlace(options)))
+      return make(options ?? {}, yield* DiskLooks.make)
+    })
   )
 
 const waitingPlace = ({ waiting }: Options = {}): string =>

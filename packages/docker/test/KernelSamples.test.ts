@@ -1,5 +1,5 @@
-import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Scope } from "effect"
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Effect, Exit, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as KernelSamples from "../src/internal/container/KernelSamples.ts"
 
@@ -101,6 +101,22 @@ it.effect("takes no more samples in a second of many busy containers than of fou
   })
 )
 
+it.effect("samples idle containers together, whenever each has begun", () =>
+  Effect.gen(function* () {
+    const samples = yield* KernelSamples.make
+    const moments = new Set<number>()
+    const { currentTimeMillisUnsafe } = yield* Clock.Clock
+    for (let index = 0; index < 100; index++) {
+      yield* samples.follow(() => (moments.add(currentTimeMillisUnsafe()), false))
+      yield* TestClock.adjust("37 millis")
+    }
+    yield* passing(20_000)
+    moments.clear()
+    yield* passing(20_000)
+    assert.isAtMost(moments.size, 45, "of 1000 samples")
+  })
+)
+
 it.effect("takes no sample after the scope has closed", () =>
   Effect.gen(function* () {
     const samples = yield* KernelSamples.make
@@ -116,3 +132,51 @@ it.effect("takes no sample after the scope has closed", () =>
     assert.strictEqual(one.count, before)
   })
 )
+
+describe("whileActive", () => {
+  it("reads no values while no processor time is used, and all of them when some was", () => {
+    const used = { micros: 10 }
+    const all = counter()
+    all.isBusy = true
+    const sample = KernelSamples.whileActive(() => used.micros, all.sample)
+    assert.isTrue(sample())
+    assert.deepStrictEqual([sample(), sample(), all.count], [false, false, 1])
+    used.micros += 0.001
+    assert.deepStrictEqual([sample(), sample(), all.count], [true, false, 2])
+  })
+
+  it("reads the values again if time was used while they were read", () => {
+    const used = { micros: 10 }
+    const all = counter()
+    const sample = KernelSamples.whileActive(
+      () => used.micros,
+      () => ((used.micros += 1), all.sample())
+    )
+    for (let time = 0; time < 3; time++) sample()
+    assert.strictEqual(all.count, 3)
+  })
+
+  it("always reads the values if the processor time is unknown", () => {
+    const all = counter()
+    const sample = KernelSamples.whileActive(() => undefined, all.sample)
+    for (let time = 0; time < 3; time++) sample()
+    assert.strictEqual(all.count, 3)
+  })
+
+  it.effect("takes part in the rhythm of a container that wakes up after an hour", () =>
+    Effect.gen(function* () {
+      const samples = yield* KernelSamples.make
+      const used = { micros: 10 }
+      const all = counter()
+      yield* samples.follow(KernelSamples.whileActive(() => used.micros, all.sample))
+      yield* passing(5000)
+      yield* TestClock.adjust("1 hour")
+      const before = all.count
+      assert.isAtMost(before, 1)
+      used.micros += 1000
+      all.isBusy = true
+      yield* passing(KernelSamples.pauseMillisMax)
+      assert.isAtLeast(all.count - before, 1, "the wake is seen within the longest pause")
+    })
+  )
+})

@@ -1,13 +1,15 @@
 /** Tests an agent that replaces directories with links while the host measures its workspace. */
 import { assert, describe, it } from "@effect/vitest"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import type * as NodeFiles from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { vi } from "vitest"
+import * as Await from "../../../test/harness/Await.ts"
+import * as DiskLooks from "../src/internal/host/DiskLooks.ts"
 import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
 /** Bytes that the disk of every path uses, if this is set, and the type of its file system: that of ext4. */
@@ -66,9 +68,42 @@ const measured = Effect.fnUntraced(function* (path: string) {
   const held = yield* HeldDirectory.hold(path)
   const source = { type: "directory", path, counts: "all" } as const
   const request = { source, workspaceBytesMax: bytesMax }
-  const { countedBytes } = yield* WorkspaceMeasure.make(held, request, { disks: new Map() })
+  const { countedBytes } = yield* WorkspaceMeasure.make(held, request, { disks: yield* DiskLooks.make })
   return (yield* countedBytes).bytes
 }, Effect.scoped)
+
+/** Disks, and whether what waits for a change of a workspace goes on at once. */
+const watched = Effect.gen(function* () {
+  const places: Array<DiskLooks.Place> = []
+  const made = yield* DiskLooks.make
+  const disks: DiskLooks.DiskLooks = {
+    ...made,
+    placeOf: (device) => {
+      const place = made.placeOf(device)
+      places.push(place)
+      return place
+    }
+  }
+  const mayHaveChanged = Effect.fnUntraced(function* ({
+    changed
+  }: {
+    readonly changed: Effect.Effect<void>
+  }) {
+    const fiber = yield* Effect.forkChild(changed, { startImmediately: true })
+    const hasSettled = () => fiber.pollUnsafe() !== undefined
+    yield* Await.until(
+      "the disk is looked at",
+      Effect.sync(() => hasSettled() || places.some(({ waiting }) => waiting.size > 0))
+    )
+    const settled = hasSettled()
+    yield* Fiber.interrupt(fiber)
+    return settled
+  })
+  return { disks, mayHaveChanged }
+})
+
+/** Lets so much time pass that a disk is looked at again. */
+const later = TestClock.adjust("500 millis")
 
 describe("WorkspaceMeasure", () => {
   it.effect("lists and counts nothing outside, at whichever moment a directory is replaced with a link", () =>
@@ -111,13 +146,13 @@ describe("WorkspaceMeasure", () => {
     Effect.gen(function* () {
       const held = yield* HeldDirectory.hold(yield* directory)
       const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
-      const disks: WorkspaceMeasure.Disks = new Map()
-      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, { disks })
+      const { disks, mayHaveChanged } = yield* watched
+      const measure = yield* WorkspaceMeasure.make(held, request, { disks })
+      const { countedBytes } = measure
       const changedTo = (usedBytes: number) =>
         Effect.suspend(() => {
           disk.usedBytes = usedBytes
-          disks.clear()
-          return mayHaveChanged
+          return Effect.andThen(later, mayHaveChanged(measure))
         })
       const before = 10 * bytesMax
       assert.isTrue(yield* changedTo(before), "it was not counted on such a disk")
@@ -141,7 +176,7 @@ describe("WorkspaceMeasure", () => {
     Effect.gen(function* () {
       const held = yield* HeldDirectory.hold(yield* directory)
       const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
-      const disks: WorkspaceMeasure.Disks = new Map()
+      const { disks, mayHaveChanged } = yield* watched
       const [first, second] = yield* Effect.all([
         WorkspaceMeasure.make(held, request, { disks }),
         WorkspaceMeasure.make(held, request, { disks })
@@ -150,11 +185,11 @@ describe("WorkspaceMeasure", () => {
       yield* first.countedBytes
       yield* second.countedBytes
       disk.usedBytes = bytesMax
-      assert.isFalse(yield* first.mayHaveChanged)
+      assert.isFalse(yield* mayHaveChanged(first))
       yield* TestClock.adjust("500 millis")
-      assert.isTrue(yield* first.mayHaveChanged)
+      assert.isTrue(yield* mayHaveChanged(first))
       disk.usedBytes = 0
-      assert.isTrue(yield* second.mayHaveChanged, "this is what the first has seen")
+      assert.isTrue(yield* mayHaveChanged(second), "this is what the first has seen")
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
   )
 
@@ -170,11 +205,12 @@ describe("WorkspaceMeasure", () => {
       }
       yield* Effect.gen(function* () {
         disk.usedBytes = 0
-        const { mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, { disks: new Map() })
+        const { disks, mayHaveChanged } = yield* watched
+        const measure = yield* WorkspaceMeasure.make(held, request, { disks })
         hours = 1
         disk.usedBytes = bytesMax
         yield* TestClock.adjust("500 millis")
-        assert.isTrue(yield* mayHaveChanged)
+        assert.isTrue(yield* mayHaveChanged(measure))
       }).pipe(Effect.provideService(Clock.Clock, stepped))
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))))
   )
@@ -184,15 +220,14 @@ describe("WorkspaceMeasure", () => {
       const held = yield* HeldDirectory.hold(yield* directory)
       const request = { source: { type: "temporary" }, workspaceBytesMax: bytesMax } as const
       disk.usedBytes = 0
-      const { countedBytes, mayHaveChanged } = yield* WorkspaceMeasure.make(held, request, {
-        disks: new Map()
-      })
-      assert.isFalse(yield* mayHaveChanged)
+      const { disks, mayHaveChanged } = yield* watched
+      const measure = yield* WorkspaceMeasure.make(held, request, { disks })
+      assert.isFalse(yield* mayHaveChanged(measure))
       disk.type = 0x9123683e
-      yield* TestClock.adjust("1 second")
-      assert.isTrue(yield* mayHaveChanged)
-      yield* countedBytes
-      assert.isTrue(yield* mayHaveChanged, "also by what was known of the disk")
+      yield* later
+      assert.isTrue(yield* mayHaveChanged(measure))
+      yield* measure.countedBytes
+      assert.isTrue(yield* mayHaveChanged(measure), "also by what was known of the disk")
     }).pipe(Effect.ensuring(Effect.sync(() => Object.assign(disk, { usedBytes: undefined, type: 0xef53 }))))
   )
 
@@ -203,7 +238,7 @@ describe("WorkspaceMeasure", () => {
         source: { type: "directory", path: held.path, counts: "all" },
         workspaceBytesMax: bytesMax
       } as const
-      const disks: WorkspaceMeasure.Disks = new Map()
+      const { disks, mayHaveChanged } = yield* watched
       const [first, second] = yield* Effect.all([
         WorkspaceMeasure.make(held, request, { disks }),
         WorkspaceMeasure.make(held, request, { disks })
@@ -213,7 +248,7 @@ describe("WorkspaceMeasure", () => {
       yield* TestClock.adjust("500 millis")
       yield* second.countedBytes
       disk.usedBytes = bytesMax
-      assert.isTrue(yield* first.mayHaveChanged, "whatever the second has seen")
+      assert.isTrue(yield* mayHaveChanged(first), "whatever the second has seen")
     }).pipe(Effect.ensuring(Effect.sync(() => (disk.usedBytes = undefined))), Effect.scoped)
   )
 

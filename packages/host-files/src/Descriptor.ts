@@ -21,8 +21,12 @@ export const O_PATH = 0o10_000_000
 
 const descriptors = "/proc/self/fd"
 
+/** Looked up once, because it does not change. */
+let supported: boolean | undefined
+
 /** Whether this system can reach a file through a descriptor. Only Linux can. */
-export const isSupported = (): boolean => process.platform === "linux" && existsSync(descriptors)
+export const isSupported = (): boolean =>
+  (supported ??= process.platform === "linux" && existsSync(descriptors))
 
 /** Returns the path of an open handle. */
 export const self = ({ fd }: FileHandle): string => `${descriptors}/${fd}`

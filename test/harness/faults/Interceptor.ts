@@ -103,6 +103,7 @@ const containerRuntime =
       send: inner.send,
       stop: (grace) => call("Container.stop", inner.stop(grace)),
       whilePaused: inner.whilePaused,
+      processorMicros: inner.processorMicros,
       exec: (spec) =>
         Effect.map(call("Container.exec", inner.exec(spec)), (exec) => ({
           output: streamed("Exec.output", exec.output),

@@ -1,5 +1,5 @@
 /** Watches an agent from its first instruction to its end, and stops it if it breaks a limit. */
-import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
+import { Clock, Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
 import type { OutputChunk } from "../RunResult.ts"
@@ -32,9 +32,12 @@ const diskIntervalSeconds = 1
 
 /**
  * Longest time without a measurement of a workspace whose disk has not changed. That alone proves nothing, because
- * others could remove as much as the agent writes.
+ * others could remove as much as the agent writes. It may be longer only while no process of the sandbox runs.
  */
 const unchangedSecondsMax = 10
+
+/** Number of such times without processor time after which nothing that was written is still to come. */
+const idleTimesMin = 2
 
 /** Shortest pause after a measurement, as a multiple of its duration: creating files is cheap for an agent. */
 const diskPauseFactor = 20
@@ -81,28 +84,56 @@ export const counted = (
   )
 
 /** The workspace of a run, as its watch sees it. */
-export interface WatchedWorkspace<E> {
+export interface WatchedWorkspace<E>
+  extends Pick<AcquiredWorkspace, "changed">, Pick<Container, "processorMicros"> {
   readonly countedBytes: Effect.Effect<number, E>
-  readonly mayHaveChanged?: AcquiredWorkspace["mayHaveChanged"]
+}
+
+/** The workspace that a container works in. */
+export const watchedOf = (
+  container: Pick<Container, "processorMicros" | "whilePaused">,
+  workspace: Pick<AcquiredWorkspace, "changed" | "countedBytes" | "countedBytesAtRest">
+): WatchedWorkspace<WorkspaceFailed | HostFailed | ContainerError> => ({
+  countedBytes: counted(container, workspace),
+  changed: workspace.changed,
+  processorMicros: container.processorMicros
+})
+
+/**
+ * Settles when a workspace must be counted even if its disk seems unchanged: every ten seconds, unless no process of
+ * the sandbox has used the processor for so long that another count would have the same result.
+ */
+const makeOverdue = (processorMicros: Effect.Effect<number | undefined>) => {
+  let lastMicros: number | undefined
+  let idleTimes = 0
+  return Effect.fnUntraced(function* (waitedSeconds: number) {
+    yield* Effect.sleep(Duration.seconds(Math.max(0, unchangedSecondsMax - waitedSeconds)))
+    for (;;) {
+      const micros = yield* processorMicros
+      idleTimes = micros !== undefined && micros === lastMicros ? idleTimes + 1 : 0
+      lastMicros = micros
+      if (idleTimes < idleTimesMin) return
+      // All idle runs at the same moments, so that this process wakes up once for all of them.
+      const periodMillis = unchangedSecondsMax * 1000
+      yield* Effect.sleep(Duration.millis(periodMillis - ((yield* Clock.currentTimeMillis) % periodMillis)))
+    }
+  })
 }
 
 /** Settles when the workspace is over its limit. Measuring takes a small share of the time, whatever its size. */
 const overfull = <E>(
-  { countedBytes, mayHaveChanged = Effect.succeed(true) }: WatchedWorkspace<E>,
+  { changed = Effect.void, countedBytes, processorMicros = Effect.undefined }: WatchedWorkspace<E>,
   limits: Limits
 ): Effect.Effect<void, E> =>
   Effect.gen(function* () {
-    let pauseSeconds = diskIntervalSeconds
-    let sinceCountSeconds = 0
+    const overdue = makeOverdue(processorMicros)
+    let pauseSeconds = 0
     for (;;) {
-      if (sinceCountSeconds >= unchangedSecondsMax || (yield* mayHaveChanged)) {
-        const [took, bytes] = yield* Effect.timed(countedBytes)
-        if (bytes > limits.workspaceBytesMax) return
-        pauseSeconds = Math.max(diskIntervalSeconds, Duration.toSeconds(took) * diskPauseFactor)
-        sinceCountSeconds = 0
-      }
+      yield* Effect.raceFirst(changed, overdue(pauseSeconds))
+      const [took, bytes] = yield* Effect.timed(countedBytes)
+      if (bytes > limits.workspaceBytesMax) return
+      pauseSeconds = Math.max(diskIntervalSeconds, Duration.toSeconds(took) * diskPauseFactor)
       yield* Effect.sleep(Duration.seconds(pauseSeconds))
-      sinceCountSeconds += pauseSeconds
     }
   })
 
@@ -168,11 +199,7 @@ export const watch = Effect.fnUntraced(function* (
 
   const ending: Ending = yield* Effect.raceAllFirst([
     exit,
-    firstBroken(
-      limits,
-      { countedBytes: measured, mayHaveChanged: watched.mayHaveChanged },
-      watched.violation
-    ),
+    firstBroken(limits, { ...watched, countedBytes: measured }, watched.violation),
     Effect.as(Deferred.await(flooded), flooding),
     Effect.mapError(watched.failure, (error) => withPartial(error, soFar()))
   ])

@@ -33,8 +33,7 @@ export const make = Effect.fnUntraced(function* (
   const { container, endpoint, posture, whyBroken, workspace } = yield* start(ports, life, spec)
   const { egress, runId } = life
   const broken = yield* SandboxGuard.make(container, spec.limits, {
-    countedBytes: AgentWatch.counted(container, workspace),
-    mayHaveChanged: workspace.mayHaveChanged,
+    ...AgentWatch.watchedOf(container, workspace),
     failure: endpoint?.failure ?? Effect.never,
     violation: egress.violation,
     onBroken: (why) => Ref.set(whyBroken, why)

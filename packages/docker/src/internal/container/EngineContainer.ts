@@ -231,6 +231,7 @@ export const open = Effect.fnUntraced(function* (
     send: attached.write,
     stop,
     whilePaused: (effect) => paused(api, id, effect),
+    processorMicros: Effect.sync(() => kernel?.processorMicros()),
     ...(supervisor === undefined ? takesNoCommands : commandsOf(supervisor, () => asked.spec))
   }
   /** Ends a container whose run cannot go on. */

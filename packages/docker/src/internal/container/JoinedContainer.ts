@@ -51,6 +51,7 @@ export const make = Effect.fnUntraced(function* (attempts: {
     send: (bytes) => current.send(bytes),
     stop: (grace) => current.stop(grace),
     whilePaused: (effect) => current.whilePaused(effect),
+    processorMicros: Effect.suspend(() => current.processorMicros ?? Effect.undefined),
     exec: (command) => current.exec(command),
     files: {
       read: (path, options) => current.files.read(path, options),

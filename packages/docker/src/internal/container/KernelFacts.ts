@@ -27,6 +27,10 @@ export interface KernelWatch {
    * removal of the control group.
    */
   readonly sample: () => boolean
+  /** Takes a sample, unless no process has used the processor since the last call. Returns whether a value has changed. */
+  readonly sampleActive: () => boolean
+  /** Processor time that all processes have used. `undefined`: this host cannot read it. */
+  readonly processorMicros: () => number | undefined
   /** Longest pause between two samples, in milliseconds. */
   readonly pauseMillisMax: number
   readonly facts: () => KernelFacts
@@ -37,11 +41,11 @@ export interface KernelWatch {
 }
 
 /** Opens a file once, and returns a function that reads it from the beginning on each call. */
-const opened = (path: string): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
+const opened = (path: string | undefined): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => {
       try {
-        return openSync(path, "r")
+        return path === undefined ? undefined : openSync(path, "r")
       } catch {
         return undefined
       }
@@ -74,6 +78,12 @@ const oomKills = (text: string | undefined): number | undefined => numberIn(text
 /** Number of processes that were refused. */
 const refusals = (text: string | undefined): number | undefined => numberIn(text, /^max\s+(\d+)/mu)
 
+/** Reads processor time from `cpuacct.usage` (cgroup v1, in nanoseconds) or `cpu.stat` (v2, in microseconds). Pure. */
+export const processorMicrosIn = (text: string | undefined): number | undefined => {
+  const nanos = count(text)
+  return nanos === undefined ? numberIn(text, /^usage_usec\s+(\d+)/mu) : nanos / 1000
+}
+
 /**
  * Returns the paths of the control group files of a process, from its `/proc/PID/cgroup`. `undefined`: its control
  * group is unknown or is the root. Pure.
@@ -85,10 +95,12 @@ export const cgroupFiles = (cgroup: string): CgroupFiles | undefined => {
     return filesIn(
       `/memory${memory}`,
       ["memory.max_usage_in_bytes", "memory.oom_control", "memory.usage_in_bytes"],
-      `/pids${pids}`
+      `/pids${pids}`,
+      path("cpuacct") === undefined ? undefined : `/cpuacct${path("cpuacct")}/cpuacct.usage`
     )
   if (unified === undefined || unified === "/") return undefined
-  return filesIn(unified, ["memory.peak", "memory.events", "memory.current"], unified)
+  const names = ["memory.peak", "memory.events", "memory.current"] as const
+  return filesIn(unified, names, unified, `${unified}/cpu.stat`)
 }
 
 /** Returns the paths of the limits of a process, from its `/proc/PID/cgroup`. Pure. */
@@ -120,7 +132,8 @@ type CgroupFiles = ReturnType<typeof filesIn>
 const filesIn = (
   memory: string,
   [peak, events, current]: readonly [string, string, string],
-  pids: string
+  pids: string,
+  processor: string | undefined
 ) => ({
   memoryPeak: `/sys/fs/cgroup${memory}/${peak}`,
   memoryEvents: `/sys/fs/cgroup${memory}/${events}`,
@@ -129,7 +142,8 @@ const filesIn = (
   pidsEvents: `/sys/fs/cgroup${pids}/pids.events`,
   pidsPeak: `/sys/fs/cgroup${pids}/pids.peak`,
   pids: `/sys/fs/cgroup${pids}/pids.current`,
-  processes: `/sys/fs/cgroup${pids}/cgroup.procs`
+  processes: `/sys/fs/cgroup${pids}/cgroup.procs`,
+  processor: processor === undefined ? undefined : `/sys/fs/cgroup${processor}`
 })
 
 /** Limits in force for a container: Infinity without one, absent if this host cannot read it. */
@@ -210,8 +224,8 @@ export const make = Effect.gen(function* () {
     return files === undefined ? undefined : yield* watchOne(files, limitFiles(cgroup))
   })
   /** Reads the counters of a container again and again, until the scope closes. */
-  const follow = ({ pauseMillisMax, sample }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
-    samples.follow(sample, pauseMillisMax)
+  const follow = ({ pauseMillisMax, sampleActive }: KernelWatch): Effect.Effect<void, never, Scope.Scope> =>
+    samples.follow(sampleActive, pauseMillisMax)
   return { open, follow, bootId: KernelFile.bootId() }
 })
 
@@ -224,6 +238,7 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
   const pidsPeak = yield* opened(files.pidsPeak)
   const pids = yield* opened(files.pids)
   const pidsEvents = yield* opened(files.pidsEvents)
+  const processor = yield* opened(files.processor)
   const memoryLimit = yield* opened(limitsOf.memory)
   const pidsLimit = yield* opened(limitsOf.pids)
   const cpuLimit = yield* opened(limitsOf.cpu)
@@ -241,6 +256,7 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
       (value, index) => value !== before[index]
     )
   }
+  const processorMicros = () => processorMicrosIn(processor())
   sample()
   // In cgroup v2, a refused process triggers a file change immediately.
   yield* Effect.acquireRelease(
@@ -281,5 +297,14 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles, limitsOf: Retu
   })
   const pauseMillisMax =
     count(pidsPeak()) === undefined ? KernelSamples.uncountedPauseMillisMax : KernelSamples.pauseMillisMax
-  return { isComplete, sample, pauseMillisMax, facts, limits, memoryBytes: memoryUsed } satisfies KernelWatch
+  return {
+    isComplete,
+    sample,
+    sampleActive: KernelSamples.whileActive(processorMicros, sample),
+    processorMicros,
+    pauseMillisMax,
+    facts,
+    limits,
+    memoryBytes: memoryUsed
+  } satisfies KernelWatch
 })

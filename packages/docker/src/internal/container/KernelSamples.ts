@@ -19,6 +19,9 @@ export const pauseMillisMax = 2000
  */
 export const uncountedPauseMillisMax = 100
 
+/** Share of its pause by which a sample may be early, so that one wake of this process serves many idle containers. */
+const earlyShareMax = 1 / 4
+
 /** Number of containers above which each is sampled less often. A sample takes about 40 microseconds. */
 const frequentlyReadMax = 4
 
@@ -38,6 +41,25 @@ export interface KernelSamples {
   ) => Effect.Effect<void, never, Scope.Scope>
 }
 
+/**
+ * Returns a `sample` that is taken only if processor time was used since the last one: without any, no value changes.
+ * One number of an idle container is read instead of all.
+ */
+export const whileActive = (
+  /** Reads the processor time so far. `undefined`: unknown. */
+  processorMicros: () => number | undefined,
+  sample: () => boolean
+): (() => boolean) => {
+  let lastMicros: number | undefined
+  return () => {
+    // Before the values, so that what happens meanwhile is seen next time.
+    const micros = processorMicros()
+    const isIdle = micros !== undefined && micros === lastMicros
+    lastMicros = micros
+    return isIdle ? false : sample()
+  }
+}
+
 const nowMillis = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen(function* () {
@@ -52,7 +74,7 @@ export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen
     const pause = shortest()
     let nextMillis: number | undefined
     for (const one of followed) {
-      if (one.dueMillis <= now + pause / 2) {
+      if (one.dueMillis <= now + Math.max(pause / 2, one.pauseMillis * earlyShareMax)) {
         // If it throws, the others are next.
         one.dueMillis = now + pauseMillisMax
         const longest = one.sample() ? pause : Math.min(one.longestMillis, 2 * one.pauseMillis)

@@ -2,10 +2,11 @@
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
-import { Clock, Effect, Fiber } from "effect"
+import { Effect, Fiber } from "effect"
 import type { Stats } from "node:fs"
-import { lstat, opendir, statfs } from "node:fs/promises"
+import { lstat, opendir } from "node:fs/promises"
 import { join } from "node:path"
+import { type DiskLooks, inodeBytes } from "./DiskLooks.ts"
 import { attempt, refused } from "./WorkspaceRefusal.ts"
 
 /** Maximum number of files in a workspace. One with more cannot be measured, and ends its run. */
@@ -17,32 +18,8 @@ export const levelsMax = 512
 /** Largest change of a disk that calls for no new count, as a share of what may still be added to a workspace. */
 const unchangedShareMax = 1 / 8
 
-/** How long what a disk uses is known, in milliseconds, if only a change of it is looked for. */
-const diskMillisMax = 500
-
 /** Maximum number of concurrent `lstat` calls. */
 const looksMax = 32
-
-/**
- * Bytes counted for the inode of a file, directory or link, besides its blocks: 256 bytes on ext4 and 512 on XFS. Empty
- * files have no blocks, but a disk without free inodes is full too.
- */
-export const inodeBytes = 512
-
-/** The magic numbers of ext2 to ext4, XFS and tmpfs, which say at once what a write uses. btrfs says it 30 s later. */
-const promptTypes: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x01021994])
-
-interface Disk {
-  readonly usedBytes: number
-  /** Whether the used bytes change as soon as anything is written. */
-  readonly isPrompt: boolean
-}
-
-/** The disks of temporary workspaces, by device: one look is for all workspaces on it. */
-export type Disks = Map<bigint, Disk & { readonly atMillis: number }>
-
-/** Not the time of day: after a step back of that, no disk would be looked at for as long. */
-const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 /**
  * Starts measuring a workspace. An agent can hide files from a running count by moving them to directories that were
@@ -52,22 +29,12 @@ const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) 
 export const make = Effect.fnUntraced(function* (
   { access, identity, path }: Pick<HeldDirectory, "access" | "identity" | "path">,
   { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">,
-  { disks, knownBytes }: { readonly disks: Disks; readonly knownBytes?: number | undefined }
+  { disks, knownBytes }: { readonly disks: DiskLooks; readonly knownBytes?: number | undefined }
 ) {
   const measured = now({ access, path })
   // A directory of a user may have a quota of its own. Then the disk says only how much of that is used.
-  const shared: Disks = source.type === "temporary" ? disks : new Map()
-  const looked = Effect.gen(function* () {
-    const disk = yield* attempt(path, () => diskOf(access))
-    shared.set(identity.device, { ...disk, atMillis: yield* nowMillis })
-    return disk
-  })
-  const used = Effect.map(looked, ({ usedBytes }) => usedBytes)
-  const lately = Effect.gen(function* () {
-    const known = shared.get(identity.device)
-    const isFresh = known !== undefined && (yield* nowMillis) - known.atMillis < diskMillisMax
-    return isFresh ? known : yield* looked
-  })
+  const place = disks.placeOf(source.type === "temporary" ? identity.device : undefined)
+  const used = Effect.map(disks.look(place, { access, path }), ({ usedBytes }) => usedBytes)
   // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
     source.type === "temporary"
@@ -95,13 +62,13 @@ export const make = Effect.fnUntraced(function* (
      * Every byte that is written to a workspace is one more that its disk uses, unless others remove as many, or the
      * file system says it late.
      */
-    mayHaveChanged: Effect.map(
-      Effect.option(lately),
+    changed: disks.changed(
+      place,
+      { access, path },
       (now) =>
-        now._tag === "None" ||
-        !now.value.isPrompt ||
+        now?.isPrompt !== true ||
         last === undefined ||
-        Math.abs(now.value.usedBytes - last.usedBytes) > last.toleratedBytes
+        Math.abs(now.usedBytes - last.usedBytes) > last.toleratedBytes
     ),
     countedBytes: Effect.gen(function* () {
       // Before the count, so that a change during it is noticed.
@@ -223,18 +190,6 @@ const hold = async (path: string) => {
 }
 
 const toPath = (latin1: string): Buffer => Buffer.from(latin1, "latin1")
-
-/**
- * Returns what is used of the disk that contains a path, also by other processes. File systems without a fixed number
- * of inodes report 0 inodes.
- */
-const diskOf = async (path: string): Promise<Disk> => {
-  const { bfree, blocks, bsize, ffree, files, type } = await statfs(path)
-  return {
-    usedBytes: (blocks - bfree) * bsize + Math.max(0, files - ffree) * inodeBytes,
-    isPrompt: promptTypes.has(type)
-  }
-}
 
 /** Ignores an entry that was deleted after the listing. Any other error could hide files, and fails the measurement. */
 const vanished = (thrown: NodeJS.ErrnoException): undefined => {
