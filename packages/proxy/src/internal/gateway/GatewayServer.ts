@@ -44,6 +44,12 @@ const lingerMillisMax = 2000
 /** Pause of a connection that has sent too many requests. */
 const slowMillis = 1000
 
+/**
+ * Bounds of the interval at which Node looks for connections that are too slow: half the time that they have. Each run
+ * has such a timer, so a short interval would wake the thread of many idle runs all the time.
+ */
+const checkMillis = { min: 1000, max: 10_000 }
+
 /** How long no connection is accepted after too many arrived. */
 const crowdMillis = 1000
 
@@ -62,13 +68,14 @@ export const meteredBy = (gate: RunGate, connections: RunConnections): Metered =
 })
 
 export const make = (door: GatewayServerOptions): http.Server => {
+  const headersMillis = Math.min(door.headerSecondsMax, door.requestSecondsMax) * 1000
   const server = http.createServer(
     {
       maxHeaderSize: headerBytesMax,
-      headersTimeout: Math.min(door.headerSecondsMax, door.requestSecondsMax) * 1000,
+      headersTimeout: headersMillis,
       requestTimeout: door.requestSecondsMax * 1000,
       keepAliveTimeout: 65_000,
-      connectionsCheckingInterval: 1000,
+      connectionsCheckingInterval: Math.min(checkMillis.max, Math.max(checkMillis.min, headersMillis / 2)),
       insecureHTTPParser: false,
       // Node would answer these itself, without a rate limit; `unreadable` checks them instead.
       requireHostHeader: false,

@@ -87,11 +87,15 @@ export const follow = Effect.fnUntraced(function* (
   // Read the errors last: nginx writes the error of an answer that broke off before it writes the call.
   const advanceAll = Effect.andThen(advance(access, reader.addAccess), advance(errors, reader.addErrors))
 
-  const sizes = new Map<string, number>()
-  const look = Effect.forEach([access, errors], (file) =>
-    Effect.gen(function* () {
-      const bytes = yield* duringRun("the proxy's audit cannot be inspected", () => sizeOf(file))
-      if (bytes < (sizes.get(file) ?? 0))
+  const sizes = new Map([access, errors].map((file) => [file, 0]))
+  /** Looks at both logs, and returns how long to wait until the next look. */
+  const look = Effect.fnUntraced(function* (pauseSeconds: number) {
+    const found = yield* duringRun("the proxy's audit cannot be inspected", () =>
+      Promise.all([...sizes.keys()].map(async (file) => [file, await sizeOf(file)] as const))
+    )
+    const isQuiet = found.every(([file, bytes]) => bytes === sizes.get(file) && bytes < bytesMax / 2)
+    for (const [file, bytes] of found) {
+      if (bytes < sizes.get(file)!)
         return yield* new ProxyFailed({
           detail: `the proxy's ${path.basename(file)} was truncated or removed during the run`,
           remedy: "Do not change the run's directory during the run"
@@ -102,20 +106,30 @@ export const follow = Effect.fnUntraced(function* (
           remedy: "Give the agent less to do in one run, or check the log for repeated requests"
         })
       sizes.set(file, bytes)
-    })
-  )
+    }
+    return isQuiet ? Math.min(lookSeconds.max, 2 * pauseSeconds) : lookSeconds.min
+  })
 
   return {
     read: turns.withPermit(Effect.map(advanceAll, reader.read)),
-    failure: Effect.forever(Effect.andThen(look, Effect.sleep(Duration.seconds(lookSeconds))))
+    failure: Effect.gen(function* () {
+      let pauseSeconds = lookSeconds.min
+      for (;;) {
+        pauseSeconds = yield* look(pauseSeconds)
+        yield* Effect.sleep(Duration.seconds(pauseSeconds))
+      }
+    })
   }
 })
 
 /** Maximum size of one read of a log. */
 const pieceBytesMax = 256 * 1024
 
-/** Interval of checks. A log grows by some hundred rows in it, because requests above the rate are not logged. */
-const lookSeconds = 1
+/**
+ * Interval of checks. A log grows by some hundred rows in a second, because requests above the rate are not logged. A
+ * log that does not grow, and is less than half full, is checked less often.
+ */
+const lookSeconds = { min: 1, max: 5 }
 
 const ifThere =
   <A>(fallback: A) =>
