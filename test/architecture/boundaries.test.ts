@@ -134,6 +134,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/container/KernelFacts.ts": ["node:fs"],
       "internal/container/Supervisor.ts": ["node:os"],
       "internal/engine/EngineHttp.ts": ["node:http"],
+      "internal/host/DiskLooks.ts": ["node:fs/promises"],
       "internal/host/PoolReports.ts": ["node:fs/promises"],
       "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/host/UnsettledRuns.ts": ["node:fs/promises"],

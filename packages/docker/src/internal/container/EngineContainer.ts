@@ -238,8 +238,7 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
   const troubled = () => troubleOf(told, kernel, attached.hasSpoken())
-  const used = () => kernel?.memoryBytes()
-  const endedNow = attached.hasEnded
+  const [used, endedNow] = [() => kernel?.memoryBytes(), attached.hasEnded]
   return { container, claim, load, fail, inspectAgain, troubled, used, endedNow, isEmpty: () => isEmpty }
 })
 

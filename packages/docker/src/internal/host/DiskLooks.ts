@@ -1,6 +1,6 @@
 /**
- * Looks at the disks of workspaces while runs wait for a change of them: once a second, and once for all workspaces on a
- * disk. Runs that wait cost no timer and no fiber of their own.
+ * Looks at the disks of workspaces while runs wait for a change of them: once a second, for all workspaces on a disk.
+ * Runs that wait cost no timer and no fiber of their own.
  */
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Clock, Duration, Effect, Queue, type Scope } from "effect"
