@@ -62,6 +62,7 @@ const slow = [
   "test/stack/Evolution.test.ts",
   "test/stack/Secrets.test.ts",
   "test/stack/Acp.test.ts",
+  "test/stack/CliRefusals.test.ts",
   "test/stack/Cli.test.ts",
   "test/integration/NginxLlmProxy.test.ts",
   "test/stack/Task.test.ts",

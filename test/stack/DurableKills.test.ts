@@ -52,7 +52,8 @@ const starting: ReadonlyArray<Moment.Point> = [
 const following: ReadonlyArray<Moment.Point> = [
   ...asked("GET /runs/ID/events"),
   event("run.started"),
-  ...[1, 2, 3, 4, 5, 6].map((index) => event("phase.ended", index)),
+  // A worker only counts the events of phases, so that those in between show nothing else.
+  ...[1, 6].map((index) => event("phase.ended", index)),
   event("posture.verified"),
   event("tool.started"),
   event("tool.ended"),
