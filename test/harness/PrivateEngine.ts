@@ -160,7 +160,8 @@ const launch = (directory: string): ChildProcess => {
       ["--cgroup-parent", `/${name}`],
       ["--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
     ].flat(),
-    { stdio: ["ignore", log, log] }
+    // As `./dev` starts the machine's engine: less garbage collection takes less processor time.
+    { stdio: ["ignore", log, log], env: { GOGC: "400", ...process.env } }
   )
   closeSync(log)
   // `exited` waits for the process where needed; otherwise it must not keep the test process alive.
