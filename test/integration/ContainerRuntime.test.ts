@@ -9,7 +9,7 @@ import { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import { Duration, Effect, Exit, Layer, Scope, Stream } from "effect"
-import { chmodSync, mkdtempSync, rmSync } from "node:fs"
+import { chmodSync, mkdtempSync, readlinkSync, rmSync } from "node:fs"
 import { createServer } from "node:http"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
@@ -66,6 +66,40 @@ const bound = Effect.fnUntraced(function* (line: string) {
 const cold = (line: string) => Effect.flatMap(RunId.generate, (runId) => begun(runId, line))
 
 const starts = { bound, cold }
+
+layer(RunHarness.layer(), { excludeTestServices: true })("the network of a relay, on Docker", (it) => {
+  it.effect(
+    "is a namespace of its own, with nothing but lo and no route, which the engine does not make",
+    () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const report = Effect.scoped(
+          Effect.gen(function* () {
+            const line =
+              "readlink /proc/self/ns/net; ls /sys/class/net; tail -n +2 /proc/net/route; wc -c </etc/hosts"
+            const spec = yield* specOf(yield* RunId.generate, line)
+            const container = yield* runtime.acquire({ ...spec, role: "relay" })
+            yield* container.start
+            const output = yield* Stream.runCollect(container.output)
+            const engine = JSON.parse(yield* docker("inspect", container.id))[0]
+            return {
+              lines: Buffer.concat(output.map(({ bytes }) => bytes))
+                .toString()
+                .trim()
+                .split("\n"),
+              asked: [engine.Config.NetworkDisabled, engine.HostConfig.NetworkMode]
+            }
+          })
+        )
+        const [one, other] = yield* Effect.all([report, report], { concurrency: "unbounded" })
+        assert.deepStrictEqual(one.asked, [true, "none"])
+        const [namespace, ...rest] = one.lines
+        assert.deepStrictEqual(rest, ["lo", "0"])
+        assert.match(namespace!, /^net:\[\d+\]$/u)
+        assert.notInclude([readlinkSync("/proc/self/ns/net"), other.lines[0]], namespace)
+      })
+  )
+})
 
 layer(RunHarness.layer(), { excludeTestServices: true })("the end of an agent, on Docker", (it) => {
   it.effect.each(["bound", "cold"] as const)(

@@ -128,7 +128,10 @@ const make: (
     /** Creates a container, which the scope removes under whatever name it has by then. */
     const create = (
       { image, runId, user, ...spec }: ContainerSpec,
-      options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
+      options: Pick<
+        DockerApi.CreateOptions,
+        "argv" | "entrypoint" | "env" | "networkDisabled" | "workingDirectory"
+      > & {
         readonly hostConfig: Hardening.HostConfig
         readonly expirySecondsMax: number
         readonly role?: ResourceLabels.Role
@@ -176,6 +179,8 @@ const make: (
         hostConfig,
         ...Deadline.program(spec),
         env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
+        // Our own programs resolve no names, so they need no `/etc/hosts`. Agents and holders of networks do.
+        networkDisabled: spec.role !== "agent" && spec.network.mode === "none",
         expirySecondsMax: spec.limits.runtimeSecondsMax
       }).pipe(
         Effect.flatMap((id) =>

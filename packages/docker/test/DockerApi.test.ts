@@ -98,6 +98,7 @@ describe("DockerApi", () => {
         user: "1000:1000",
         workingDirectory: "/workspace",
         labels: { "dev.cogni.sandbox.run": "run-000000000001" },
+        networkDisabled: true,
         hostConfig: { NetworkMode: "none", Memory: 64, Tmpfs: { "/tmp": "rw" }, CapDrop: ["ALL"] }
       })
       assert.strictEqual(id, "abc")
@@ -110,7 +111,7 @@ describe("DockerApi", () => {
             '"Cmd":["sh","-c","echo \'ünï\'"],"Env":["HOME=/tmp"],"User":"1000:1000","WorkingDir":"/workspace",' +
             '"Labels":{"dev.cogni.sandbox.run":"run-000000000001"},"AttachStdin":true,"AttachStdout":true,' +
             '"AttachStderr":true,"OpenStdin":true,"StdinOnce":true,"Tty":false,' +
-            '"HostConfig":{"NetworkMode":"none","Memory":64,"Tmpfs":{"/tmp":"rw"},"CapDrop":["ALL"]}}'
+            '"NetworkDisabled":true,"HostConfig":{"NetworkMode":"none","Memory":64,"Tmpfs":{"/tmp":"rw"},"CapDrop":["ALL"]}}'
         }
       ])
       const hardened = hostConfig(ContainerSpecs.written)
