@@ -83,17 +83,25 @@ const slow = [
  */
 const shared = [
   ...[
+    "CallerEnvironment",
+    "Canary",
+    "ConnectionRelay",
     "CostSchedules",
     "DockerApi",
+    "GitHubTools",
     "HostDirectories",
+    "HostNames",
     "ImagePull",
     "Network",
     "Packages",
     "PoolTrial",
+    "ReadOnlyQuery",
     "ReadyNetworks",
+    "RelayBadInput",
     "RunStore",
     "SessionTools",
-    "Supervisor"
+    "Supervisor",
+    "Workspace"
   ].map((name) => `test/integration/${name}.test.ts`),
   ...[
     "AiSdk",
