@@ -59,11 +59,11 @@ ${ExitCode.describe("run")}`
         description: "Ask an agent about a directory"
       },
       {
-        command: "cogni-sandbox run --repo . -- sh -c 'npm test && npm run format'",
+        command: "cogni-sandbox run --repo . -- sh -c 'node --test && pnpm run format'",
         description: "Run a command in a clone, and push its changes to a branch"
       },
       {
-        command: "cogni-sandbox run -w . --timeout 2m --memory 512m -- npm test",
+        command: "cogni-sandbox run -w . --timeout 2m --memory 512m -- node --test",
         description: "Run a command in the current directory, with limits"
       }
     ])
