@@ -36,6 +36,7 @@ import type * as Flags from "./Flags.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as PoolFlags from "./PoolFlags.ts"
+import * as ProxyFlags from "./ProxyFlags.ts"
 import * as Progress from "./Progress.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RelayReport from "./RelayReport.ts"
@@ -79,6 +80,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
       "Add it, or leave --depth out"
     )
   yield* PoolFlags.checked(input)
+  yield* Effect.fromResult(ProxyFlags.served(input))
   yield* MetricsPort.opened(metricsPort)
   const settings = yield* Settings
   const registry = yield* ConfiguredAgents.registry(settings)

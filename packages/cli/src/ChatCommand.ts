@@ -39,6 +39,7 @@ import * as IdentityProof from "./IdentityProof.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as PoolFlags from "./PoolFlags.ts"
+import * as ProxyFlags from "./ProxyFlags.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { inChat } from "./RemedyWords.ts"
@@ -62,7 +63,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
-  const budget = yield* Effect.fromResult(budgetOf(input))
+  const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "chat"))
+  yield* Effect.fromResult(ProxyFlags.served({ ...input, askTools: undefined }))
   const spending = budget === undefined ? {} : { budget }
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const { runtimeImage } = settings
@@ -161,22 +163,6 @@ export const poolOf = (
     keep: undefined
   })
 }
-
-/** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
-const budgetOf = (input: ChatInput): Result.Result<LlmBudget | undefined, Refusal> =>
-  Result.flatMap(RunPlan.budgetOf(input, "chat"), (budget) => {
-    const unread = [
-      ...(budget === undefined ? [] : ["a budget"]),
-      ...(input.canaries === "off" ? [] : ["--canaries"])
-    ]
-    return input.proxy !== "nginx-shared" || unread.length === 0
-      ? Result.succeed(budget)
-      : refuse(
-          "input",
-          `the proxy nginx-shared cannot enforce ${unread.join(" or ")}: it does not read bodies`,
-          "Use --proxy gateway, or leave out --max-calls, --max-input-tokens, --max-output-tokens, --max-cost and --canaries"
-        )
-  })
 
 /** Refuses an agent that names host tools which no call of it would reach. */
 const offeredOnly = (

@@ -16,6 +16,7 @@ import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as PoolFlags from "./PoolFlags.ts"
+import * as ProxyFlags from "./ProxyFlags.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import * as TemporalFlags from "./TemporalFlags.ts"
@@ -55,7 +56,10 @@ const withoutDurable = (input: DurableServe.DurableServeInput): Result.Result<vo
 
 export const serve = Effect.fnUntraced(function* (input: DurableServe.DurableServeInput) {
   yield* Effect.fromResult(withoutDurable(input))
-  if (!input.durable) yield* PoolFlags.checked(input)
+  if (!input.durable) {
+    yield* PoolFlags.checked(input)
+    yield* Effect.fromResult(ProxyFlags.served(input))
+  }
   const settings = yield* Settings
   const output = yield* Output.Output
   for (const [flag, host] of [
