@@ -10,7 +10,7 @@ import { ImageNotFound } from "@cogni/sandbox-core/SandboxReason"
 import { Limits } from "@cogni/sandbox-core/SpecFields"
 import { specialFilesWarning } from "@cogni/sandbox-core/SpecialFiles"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
-import { Effect, Exit, Schema } from "effect"
+import { Effect, Exit, Option, Schema } from "effect"
 import { constants } from "node:fs"
 import { access, readFile, stat, statfs } from "node:fs/promises"
 import { dirname, resolve } from "node:path"
@@ -237,20 +237,26 @@ const imageFinding = (
         )
   )
 
-/** Says whether directories are bound into sandboxes that wait for runs. Not a problem: such runs start cold. */
-export const directoriesFinding = (engine: Parameters<typeof DirectoryBinder.make>[0]) =>
-  DirectoryBinder.make(engine).pipe(
-    Effect.flatMap(({ whyNot }) => whyNot),
-    Effect.scoped,
-    Effect.map((why) =>
-      ok(
-        "directories",
-        why === undefined
-          ? "can be bound into sandboxes that wait for runs"
-          : `cannot be bound into sandboxes that wait, so runs in them start cold: ${why}`
-      )
+/** Says whether runs in directories work, and whether sandboxes that wait can serve them. */
+export const directoriesFinding = Effect.fnUntraced(function* (
+  engine: Parameters<typeof DirectoryBinder.make>[0]
+): Effect.fn.Return<Finding> {
+  const info = Option.getOrUndefined(yield* Effect.option(engine.info))
+  const runtime = engine.engineRuntime ?? info?.DefaultRuntime
+  if (GVisor.isNamed(runtime))
+    return warn(
+      "directories",
+      `of this host are refused as workspaces: with ${runtime}, a sandbox has another kernel, so its directory cannot be compared with the named one`,
+      `Use an empty workspace or the repository of a forge, or set ${named("DockerContainerRuntime.engineRuntime")} to runc or crun`
     )
+  const why = yield* Effect.scoped(Effect.flatMap(DirectoryBinder.make(engine), ({ whyNot }) => whyNot))
+  return ok(
+    "directories",
+    why === undefined
+      ? "can be bound into sandboxes that wait for runs"
+      : `a run in one starts cold, also with a pool: ${why}`
   )
+})
 
 /** Checks whether a run accepts a directory as its workspace, and which special files an agent could reach in it. */
 export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>

@@ -2,7 +2,13 @@ import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { DockerApi, type Info } from "@cogni/sandbox-docker/DockerApi"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
-import { engineFindings, examine, runtimeFinding, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
+import {
+  directoriesFinding,
+  engineFindings,
+  examine,
+  runtimeFinding,
+  workspaceFinding
+} from "@cogni/sandbox-docker/DockerDoctor"
 import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as WorkspaceClaims from "../src/internal/host/WorkspaceClaims.ts"
 import * as SharedStocks from "../src/internal/doctor/SharedStocks.ts"
@@ -105,6 +111,22 @@ describe("DockerDoctor", () => {
     assert.include(detail, "runsc, the engine's default, needs its own list of system calls")
     assert.include(fix, "to runsc")
   })
+
+  it.effect("warns that gVisor refuses directories, and says why other runs in them start cold", () =>
+    Effect.gen(function* () {
+      const address = { type: "unix", path: "/run/docker.sock" } as const
+      const found = (DefaultRuntime: string, engineRuntime?: string) =>
+        directoriesFinding({ address, engineRuntime, info: Effect.succeed({ ...info, DefaultRuntime }) })
+      for (const refused of [yield* found("runc", "runsc"), yield* found("runsc")]) {
+        assert.strictEqual(refused.status, "warn")
+        assert.include(refused.detail, "of this host are refused as workspaces: with runsc")
+        assert.include(refused.fix, "empty workspace")
+      }
+      const cold = yield* found("runc", "kata")
+      assert.strictEqual(cold.status, "ok")
+      assert.match(cold.detail, /^a run in one starts cold, also with a pool: this process is not root|kata/u)
+    })
+  )
 
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])

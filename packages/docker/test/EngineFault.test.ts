@@ -43,6 +43,8 @@ describe("EngineFault", () => {
     ],
     [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
     [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
+    [http(400, "Unknown runtime specified youki"), "ContainerFailed", /engineRuntime.*daemon\.json/u],
+    [http(400, "unknown or invalid runtime name: youki"), "ContainerFailed", /engineRuntime.*daemon\.json/u],
     [http(500, "server error"), "ContainerFailed", /log/u]
   ] as const)("maps %o to %s", (thrown, tag, says) => {
     const error = classify("start", thrown, { image: "nope:1" })

@@ -57,14 +57,14 @@ describe("HostSandboxPool", () => {
         status: "ok",
         detail:
           "3 of 9 runs got a waiting sandbox; 0 wait now: " +
-          "memory/agent 0 of 2 wanted (700 MiB each, limited by memoryBytesMax), " +
+          "memory/agent 0 of 2 wanted (700 MiB each, limited by PoolLimits.memoryBytesMax), " +
           "memory/other 0 of 1 wanted (16 MiB each); " +
           "2 started cold: its workspace is a directory, which this host cannot bind into a waiting sandbox"
       })
       assert.strictEqual(bad?.status, "fail")
       assert.match(
         bad?.detail ?? "",
-        /^none of 22 runs found a waiting sandbox\. Raise memoryBytesMax of the pool \(--pool-memory\)\. 0 wait now: memory\/agent/u
+        /^none of 22 runs found a waiting sandbox\. Raise PoolLimits\.memoryBytesMax\. 0 wait now: memory\/agent/u
       )
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(readdirSync(pools), [])

@@ -108,6 +108,10 @@ export const classify = (
   if (/no space left on device/iu.test(fault.message))
     return failed(`Free disk space (${named("DockerReaper")}, docker system df)`)
   if (/memory limit|minimum memory/iu.test(fault.message)) return failed("Raise limits.memoryBytesMax")
+  if (/unknown (?:or invalid )?runtime/iu.test(fault.message))
+    return failed(
+      `Correct ${named("DockerContainerRuntime.engineRuntime")}, or add this runtime to the engine's daemon.json and restart the engine`
+    )
   if (fault.statusCode >= 500) return failed(`Read the engine's log (${named("DockerDoctor")})`)
   return failed(
     `The engine refused it: check the spec, the image and the engine's version (${named("DockerDoctor")})`

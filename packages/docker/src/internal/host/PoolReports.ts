@@ -5,8 +5,10 @@
  */
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { formatBytes } from "@cogni/sandbox-core/RunFigures"
+import type { LimitedBy } from "@cogni/sandbox-core/PoolPolicy"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import * as PoolUse from "@cogni/sandbox-core/PoolUse"
+import { named } from "@cogni/sandbox-core/Remedy"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, Option, Schema, type Scope } from "effect"
 import { lstat, readdir, readFile, rm } from "node:fs/promises"
@@ -154,6 +156,13 @@ const readOne = async (path: string) => {
 /** Most shapes that a finding names. */
 const shapesMax = 8
 
+/** What limits the waiting sandboxes of a shape, in the words of the doctor. */
+const limits: Readonly<Partial<Record<string, string>>> = {
+  memoryBytesMax: named("PoolLimits.memoryBytesMax"),
+  memoryAvailableBytesMin: "the available memory of the host",
+  sandboxesMax: named("PoolLimits.sandboxesMax")
+} satisfies Record<LimitedBy, string>
+
 /** Describes how many sandboxes wait, how many should, and what one takes. */
 const shapesText = (shapes: NonNullable<Reported["shapes"]>): string => {
   const texts = shapes
@@ -161,7 +170,7 @@ const shapesText = (shapes: NonNullable<Reported["shapes"]>): string => {
     .map(
       ({ image, limitedBy, memoryBytes, waiting, wanted }) =>
         `${image} ${waiting} of ${wanted} wanted (${formatBytes(memoryBytes)} each` +
-        `${limitedBy === undefined ? "" : `, limited by ${limitedBy}`})`
+        `${limitedBy === undefined ? "" : `, limited by ${limits[limitedBy] ?? limitedBy}`})`
     )
   const more = shapes.length - texts.length
   return [...texts, ...(more === 0 ? [] : [`${more} more`])].join(", ")
