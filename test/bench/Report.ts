@@ -94,7 +94,9 @@ export const barTable = (bars: ReadonlyArray<Bar>): string =>
 
 export const format = (report: Report): string =>
   [
-    "Milliseconds from the call until all resources are removed. All rows are measured in turns.",
+    "Milliseconds from the call until the result. All rows are measured in turns. Plain Docker has removed its container " +
+      "by then. A sealed run has ended all of its processes. Its empty sandbox is removed in the background, unless it has " +
+      "a volume or a network, which cannot be removed before it.",
     table(
       ["one at a time", "n", "min", "p50", "p95", "p99"],
       report.rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])

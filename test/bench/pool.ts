@@ -435,12 +435,19 @@ const trialText = ({
   refused,
   runs,
   seconds
-}: Trial) =>
-  `Under kills, refusals and image changes: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
-  `${hits} ran in a waiting sandbox, ${(cold.workspace ?? 0) + (cold.size ?? 0)} had to start cold, ` +
-  `${misses} found none, and ${refused} were refused as they must be. ${killed} waiting sandboxes were killed, ` +
-  `${lost} of them as a run got them, which failed. The image was replaced ${imageChanges} times. ` +
-  `${discarded} sandboxes were taken and not used.`
+}: Trial) => {
+  const colds = Object.values(cold).reduce((sum, count) => sum + count, 0)
+  const counted = hits + colds + misses
+  return (
+    `Under kills, refusals and image changes: ${runs} runs, four at once, in ${seconds} s (seed ${options.seed}). ` +
+    `The pool counted ${counted}: ${hits} ran in a waiting sandbox, ${colds} could use none, and for ${misses} none ` +
+    `was ready. The other ${runs - counted} ended before that. ${refused} runs were refused as they must be. Some of ` +
+    "these the pool had counted. " +
+    `${killed} waiting sandboxes were killed, ${lost} of them as a run got them, which failed. The image was replaced ` +
+    `${imageChanges} times. ${discarded} sandboxes were taken and not used, because they had been killed or had an ` +
+    "old image. Their runs got another one, or are among those for which none was ready."
+  )
+}
 
 type Trial = Effect.Success<ReturnType<typeof underTrouble>>
 type BurstRates = Effect.Success<ReturnType<typeof measuredBursts>>
