@@ -604,7 +604,7 @@ export const capabilities: ReadonlyArray<Capability> = [
       run: flags("demo"),
       task: flags("demo"),
       serve: flags("demo"),
-      chat: why("A scripted answer is not a conversation."),
+      chat: flags("demo"),
       mcp: noModelInMcp,
       acp: flags("demo"),
       library: modules("proxy/DemoUpstream")

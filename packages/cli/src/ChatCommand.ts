@@ -15,6 +15,7 @@ import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxReason"
 import type { LlmAccess, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SpecFields"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { Configuration } from "@cogni/sandbox-sessions/config/Configuration"
 import type * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
@@ -63,10 +64,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
-  const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "chat"))
-  yield* Effect.fromResult(ProxyFlags.served({ ...input, askTools: undefined }))
-  const spending = budget === undefined ? {} : { budget }
-  const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
+  const spending = yield* Effect.fromResult(spendingOf(input))
+  const upstream = yield* Effect.fromResult(upstreamOf(input, settings))
   const { runtimeImage } = settings
   const tools = yield* HostTools.make(settings, Connections.operator(settings))
   const toolNames = HostTools.namesOf(tools)
@@ -79,14 +78,14 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   )
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
   yield* Effect.fromResult(offeredOnly(configuration, { tools, offered }))
-  const fallback = input.model ?? settings.model
+  const fallback = input.model ?? (input.demo ? DemoUpstream.model : settings.model)
   const model = yield* Effect.fromResult(modelOf(configuration, fallback))
-  const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
+  const wayOut = { ...upstream, model }
   yield* Effect.fromResult(RunPlan.paid(settings, wayOut))
   const { hostSessions, sessions: directory } = StateDirectory.paths(settings.stateDirectory)
   const pool = yield* poolOf(configuration, input)
   const host = input.hostDirectory === undefined ? undefined : yield* hostExecutor(input.hostDirectory)
-  yield* IdentityProof.required(settings)
+  if (wayOut._tag === "Upstream") yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
     ...pool,
@@ -135,10 +134,37 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
         )
       )
     )
-    if (output.stderrIsTerminal && !input.quiet) yield* output.stderr(`· ${reading}\n`)
+    if (!input.quiet) yield* announced(input, settings, wayOut)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
+
+/** Returns the budget of each session. Refuses limits that the proxy could not enforce, before a session starts. */
+const spendingOf = (input: ChatInput): Result.Result<{ readonly budget?: LlmBudget }, Refusal> =>
+  Result.flatMap(RunPlan.budgetOf(input, "chat"), (budget) =>
+    // Rules for host tools refuse nothing: agents are offered none behind such a proxy.
+    Result.map(ProxyFlags.served({ ...input, askTools: undefined }), () =>
+      budget === undefined ? {} : { budget }
+    )
+  )
+
+/** Returns the upstream, before its models are known: the configuration may name them. */
+const upstreamOf = (
+  { demo, model = "named by the configuration" }: ChatInput,
+  settings: Settings["Service"]
+) => RunPlan.modelWayOut({ demo, model }, settings)
+
+/** Says that no model is asked, and to a person what to write. */
+const announced = Effect.fnUntraced(function* (
+  { demo }: ChatInput,
+  settings: Settings["Service"],
+  wayOut: RunPlan.WayOut
+) {
+  const output = yield* Output.Output
+  const note = RunPlan.noteOf({ demo }, settings, wayOut)
+  if (note !== undefined) yield* Output.note(note)
+  if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
+})
 
 /**
  * Returns the options of a pool for new sessions, as `DockerSandbox` opens them. If no agent has a sandbox, none waits

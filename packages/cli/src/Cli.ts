@@ -383,7 +383,13 @@ const chatCommand = Command.make(
   Command.withDescription(
     'Answer messages with agents, each session in its own sandbox\n\nA message is a line of JSON on standard input, {"channel":"irc","senderId":"ana","text":"hello","messageId":"1"},\nand its reply is a line of JSON on standard output. The command ends when the input has ended and every message has its reply.'
   ),
-  Command.withShortDescription("Answer JSON messages with agents, each session in its own sandbox")
+  Command.withShortDescription("Answer JSON messages with agents, each session in its own sandbox"),
+  Command.withExamples([
+    {
+      command: `echo '{"channel":"irc","senderId":"ana","text":"hello"}' | cogni-sandbox chat cogni.yaml --demo`,
+      description: "Answer one message, without a model"
+    }
+  ])
 )
 
 const spendExplainCommand = Command.make("explain", { run: runArgument, ...SpendFlags.explain }, (flags) =>

@@ -375,6 +375,7 @@ export const chat = {
   ),
   canaries: run.canaries,
   auditBodies: run.auditBodies,
+  demo: run.demo,
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx-shared"]).pipe(
     Flag.withDescription(
       "Proxy between sessions and the model; gateway detects whether it needs a container (default gateway)"

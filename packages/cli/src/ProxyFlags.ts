@@ -30,7 +30,7 @@ const providing = { tools: "--tool", askTools: "--ask-tool", packages: "--packag
  */
 export const served = (input: Given): Result.Result<void, Refusal> => {
   if (input.proxy !== "nginx" && input.proxy !== "nginx-shared") return Result.void
-  const limits = flagsOf(enforcing, (name) => ![undefined, false, "off"].includes(input[name] as undefined))
+  const limits = flagsOf(enforcing, (name) => ![undefined, false, "off"].some((no) => input[name] === no))
   const provided = flagsOf(providing, (name) => (input[name]?.length ?? 0) > 0)
   const [verb, flags] = limits.length > 0 ? ["enforce", limits] : ["provide", provided]
   return flags.length === 0
@@ -42,5 +42,7 @@ export const served = (input: Given): Result.Result<void, Refusal> => {
       )
 }
 
-const flagsOf = <K extends string>(flags: Readonly<Record<K, string>>, isGiven: (name: K) => boolean) =>
-  (Object.keys(flags) as ReadonlyArray<K>).filter(isGiven).map((name) => flags[name])
+const flagsOf = <T extends Readonly<Record<string, string>>>(
+  flags: T,
+  isGiven: (name: keyof T) => boolean
+): ReadonlyArray<string> => Object.entries(flags).flatMap(([name, flag]) => (isGiven(name) ? [flag] : []))

@@ -31,7 +31,24 @@ describe("chat", () => {
       const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", {})
       assert.strictEqual(code, 78)
       assert.include(stderr, "no model is configured")
+      assert.include(stderr, "--demo")
     }).pipe(Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("needs no upstream, no account and no model with --demo", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      const file = `${directory}/cogni.yaml`
+      yield* fs.writeFileString(
+        file,
+        "agent_configs: { a: { tool_profile: minimal } }\nrouting: { default_agent: a }\n"
+      )
+      // The directory is checked after the model and the account.
+      const { code, stderr } = yield* chat(file, {}, ["--demo", "--host-directory", `${directory}/none`])
+      assert.strictEqual(code, 66, stderr)
+      assert.include(stderr, "--host-directory")
+    }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 
   it.effect("refuses a budget out of bounds, by its flags", () =>

@@ -43,7 +43,10 @@ describe("--proxy", () => {
   ] as const)("refuses %s at its start", ([line, words]) =>
     Effect.gen(function* () {
       const { code, stderr } = yield* started(line)
-      assert.include(stderr, `the proxy ${words}: it does not read bodies. Use --proxy gateway, or leave out --`)
+      assert.include(
+        stderr,
+        `the proxy ${words}: it does not read bodies. Use --proxy gateway, or leave out --`
+      )
       assert.strictEqual(code, 65, stderr)
     })
   )
