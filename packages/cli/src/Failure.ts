@@ -168,6 +168,9 @@ const usageMessage = (error: CliError.CliError): string => {
   if (command.endsWith(" run") && isOfCommand(first)) {
     return `${withStop(messageOf(first))} To run a command, put it after --: ${command} [flags] -- CMD ARG…`
   }
+  if (first._tag === "UnrecognizedOption" && /^--pool(?:-memory)?$/u.test(first.option)) {
+    return `${withStop(messageOf(first))} A pool serves one process with many runs: cogni-sandbox serve, chat, acp or mcp`
+  }
   const hint =
     "suggestions" in first && first.suggestions.length > 0
       ? ` Did you mean ${first.suggestions.join(" or ")}?`

@@ -18,13 +18,14 @@ const memory = (counted: string) =>
       `One counts as ${counted}`
   )
 
-const loaded = memory("16m, or as its loaded agent: OpenClaw as 0.7g")
+const loaded = memory("16m, or as its loaded agent: OpenClaw as 0.41g")
 const empty = memory("16m")
 
 export const serve = {
   pool: pool(
-    "Sandboxes that wait for runs, at most, of what runs asked for in the last 10 minutes; each takes 16m, or what its " +
-      "loaded agent takes (default 0: none). Runs in directories, clones and threads get one only if root starts this"
+    "Sandboxes that wait for runs, at most; those that nothing asked for in the last 10 minutes are removed; each takes " +
+      "16m, or what its loaded agent takes (default 0: none). Runs in directories, clones and threads get one only if " +
+      "root starts this"
   ),
   poolMemoryBytes: loaded
 }

@@ -52,12 +52,28 @@ describe("--pool-memory", () => {
       assert.match(help, /--pool COUNT .*each takes 16m.*\(default 0: none\).*root/u)
       assert.match(help, /--pool-memory SIZE .*\(default 1g, or 16m for each of --pool if that is more\)/u)
       const learns = command === "serve" || command === "acp"
-      assert.strictEqual(help.includes("OpenClaw as 0.7g"), learns)
+      assert.strictEqual(help.includes("OpenClaw as 0.41g"), learns)
       assert.match(
         help,
         learns ? /--pool COUNT .*at most/u : /--pool COUNT .*exactly this many from the start on/u
       )
     })
+  )
+})
+
+describe("a command for one run", () => {
+  it.effect.each(["run --pool 2 hello", "task --pool-memory 2g hello"])(
+    "says which commands have a pool: %s",
+    (line) =>
+      Effect.gen(function* () {
+        const { code, stderr } = yield* cli(...line.split(" "))
+        assert.strictEqual(code, 64)
+        assert.include(
+          stderr,
+          "A pool serves one process with many runs: cogni-sandbox serve, chat, acp or mcp"
+        )
+        assert.notInclude(stderr, "Did you mean")
+      })
   )
 })
 
