@@ -246,7 +246,7 @@ export const directoriesFinding = Effect.fnUntraced(function* (
   if (GVisor.isNamed(runtime))
     return warn(
       "directories",
-      `of this host are refused as workspaces: with ${runtime}, a sandbox has another kernel, so its directory cannot be compared with the named one`,
+      `directories of this host are refused as workspaces: with ${runtime}, a sandbox has another kernel, so its directory cannot be compared with the named one`,
       `Use an empty workspace or the repository of a forge, or set ${named("DockerContainerRuntime.engineRuntime")} to runc or crun`
     )
   const why = yield* Effect.scoped(Effect.flatMap(DirectoryBinder.make(engine), ({ whyNot }) => whyNot))

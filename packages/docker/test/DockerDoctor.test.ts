@@ -119,7 +119,7 @@ describe("DockerDoctor", () => {
         directoriesFinding({ address, engineRuntime, info: Effect.succeed({ ...info, DefaultRuntime }) })
       for (const refused of [yield* found("runc", "runsc"), yield* found("runsc")]) {
         assert.strictEqual(refused.status, "warn")
-        assert.include(refused.detail, "of this host are refused as workspaces: with runsc")
+        assert.include(refused.detail, "directories of this host are refused as workspaces: with runsc")
         assert.include(refused.fix, "empty workspace")
       }
       const cold = yield* found("runc", "kata")

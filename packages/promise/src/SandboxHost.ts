@@ -97,9 +97,11 @@ export type HostOptions = Place & (Billed | Unbilled)
 /** Options of a host that runs more than one sandbox. */
 interface Pool {
   /**
-   * Starts sandboxes in advance, so that most runs need no start of a container. Runs with canaries or an internal
-   * network start cold. So do those with a workspace of the caller's, unless this process is root on a host that can
-   * bind directories. Default: none waits.
+   * Starts sandboxes in advance, so that most runs need no start of a container. Nothing is started before the first
+   * call of `run`, `stream`, `runAgent`, `streamAgent` or `createSandbox`, not even what `keep` names. To start earlier,
+   * call `run({ argv: ["true"] })`. Runs with canaries or an internal network start cold. So do
+   * those with a workspace of the caller's, unless this process is root on a host that can bind directories. Default:
+   * none waits.
    */
   readonly pool?: Omit<NonNullable<Parameters<typeof HostSandboxPool.layer>[0]>, "reports"> | undefined
 }

@@ -156,7 +156,7 @@ const readOne = async (path: string) => {
 /** Most shapes that a finding names. */
 const shapesMax = 8
 
-/** What limits the waiting sandboxes of a shape, in the words of the doctor. */
+/** Names of the limits of waiting sandboxes, as the doctor prints them. */
 const limits: Readonly<Partial<Record<string, string>>> = {
   memoryBytesMax: named("PoolLimits.memoryBytesMax"),
   memoryAvailableBytesMin: "the available memory of the host",
