@@ -6,8 +6,8 @@ import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { execFileSync } from "node:child_process"
 import { readdirSync, readFileSync } from "node:fs"
 
-/** Time over which idle sandboxes are measured. */
-const idleSeconds = 10
+/** Time over which idle sandboxes are measured. The engine's processes are awake once in 30 s. */
+export const idleSeconds = 60
 
 /** Time for the host and the engine to become idle after the last start. */
 const settleSeconds = 10

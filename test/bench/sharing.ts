@@ -330,7 +330,7 @@ const main = async () => {
       ["memory", "first run, MB", `each further of ${idleRuns}, kB`],
       report.memory.map((row) => Object.values(row))
     ),
-    `${sandboxes} live sealed runs with a model, whose program sleeps: memory of each part, and processor time over 10 s.`,
+    `${sandboxes} live sealed runs with a model, whose program sleeps: memory of each part, and processor time over ${Density.idleSeconds} s.`,
     Report.table(
       ["proxy", "part", `memory of ${sandboxes}, MB`, "each further run, kB", "idle, % of one processor"],
       live.map((row) => Object.values(row))

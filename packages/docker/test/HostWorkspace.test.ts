@@ -45,6 +45,13 @@ const directory = Effect.acquireRelease(
 const fill = (path: string, name: string, bytes: number) =>
   writeFileSync(join(path, name), Buffer.alloc(bytes, 1))
 
+/** Makes a file that uses so much of the disk, at once. */
+const allocate = (path: string, name: string, bytes: number) =>
+  execFileSync("fallocate", ["--length", String(bytes), join(path, name)])
+
+/** Other processes use this disk too, such as builds of images, but change it less than this during a test. */
+const bytesMax = 2 * 1024 * 1024 * KiB
+
 /** Path of a name in `directory` that is not valid UTF-8. */
 const named = (directory: Buffer | string, ...name: ReadonlyArray<number>) =>
   Buffer.concat([Buffer.from(directory), Buffer.from([0x2f, ...name])])
@@ -122,32 +129,28 @@ describe("the count", () => {
   it.effect("is certain until the disk usage has grown by as much as the run may still add", () =>
     Effect.gen(function* () {
       const elsewhere = yield* directory
-      const allocate = (name: string, bytes: number) =>
-        execFileSync("fallocate", ["--length", String(bytes), join(elsewhere, name)])
       const path = yield* directory
-      // Other processes use this disk too, but grow it less than this during the test.
-      const bytesMax = 64 * 1024 * KiB
       const { countedBytes, countedBytesAtRest } = yield* acquireWhole({ type: "directory", path }, bytesMax)
       assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
-      allocate("much", bytesMax + 1024 * KiB)
+      allocate(elsewhere, "much", bytesMax + 1024 * KiB)
       assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: false })
       assert.strictEqual(yield* countedBytesAtRest, 0)
       assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
-      fill(path, "half", bytesMax / 2)
-      assert.strictEqual(yield* countedBytesAtRest, bytesMax / 2 + inodeBytes)
-      allocate("less", (bytesMax / 4) * 3)
-      assert.deepStrictEqual(yield* countedBytes, { bytes: bytesMax / 2 + inodeBytes, isCertain: false })
+      allocate(path, "half", bytesMax / 2)
+      const bytes = statSync(join(path, "half")).blocks * 512 + inodeBytes
+      assert.strictEqual(yield* countedBytesAtRest, bytes)
+      allocate(elsewhere, "less", (bytesMax / 4) * 3)
+      assert.deepStrictEqual(yield* countedBytes, { bytes, isCertain: false })
     })
   )
 
   it.effect("becomes uncertain earlier in a fuller workspace, if all counts", () =>
     Effect.gen(function* () {
-      const bytesMax = 64 * 1024 * KiB
       const path = yield* directory
-      fill(path, "kept", (bytesMax / 4) * 3)
+      allocate(path, "kept", (bytesMax / 4) * 3)
       const { countedBytes } = yield* acquireWhole({ type: "directory", path, counts: "all" }, bytesMax)
       assert.deepInclude(yield* countedBytes, { isCertain: true })
-      execFileSync("fallocate", ["--length", String(bytesMax / 2), join(yield* directory, "elsewhere")])
+      allocate(yield* directory, "elsewhere", bytesMax / 2)
       assert.deepInclude(yield* countedBytes, { isCertain: false })
     })
   )
