@@ -363,7 +363,8 @@ describe("NginxLlmProxy", () => {
         audited({ auditBytesMax: 1000 }, (audit, endpoint) =>
           Effect.gen(function* () {
             fs.writeFileSync(path.join(audit, name), "x".repeat(999))
-            const early = yield* endpoint.failure.pipe(Effect.timeoutOption("1200 millis"))
+            // Longer than the pause between two looks at a log that was empty.
+            const early = yield* endpoint.failure.pipe(Effect.timeoutOption("4 seconds"))
             assert.strictEqual(early._tag, "None")
             change(path.join(audit, name))
             const error = yield* Effect.flip(endpoint.failure).pipe(Effect.timeout("5 minutes"))
