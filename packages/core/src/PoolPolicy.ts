@@ -184,7 +184,7 @@ export type DropReason = "age" | "demand" | "memory"
 
 export interface Step {
   readonly drop: ReadonlyArray<{ readonly id: string; readonly reason: DropReason }>
-  /** Keys of the shapes that have too few sandboxes. One is started of the first that may be started now. */
+  /** Keys of the shapes that have too few sandboxes, and of which one can be started. The first comes first. */
   readonly starts: ReadonlyArray<string>
 }
 
@@ -312,4 +312,24 @@ export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
     (kept.get(key) ?? 0) < share && spareBytes >= startBytesOf(facts.demand.get(key)!) ? [key] : []
   )
   return { drop, starts }
+}
+
+/**
+ * Returns those of `starts` that may be started while the first load of them waits. They load no code. If the load
+ * comes before them, they leave the memory to it that it needs.
+ */
+export const startsMeanwhile = (
+  { starts }: Pick<Step, "starts">,
+  facts: PoolFacts,
+  limits: PoolLimits
+): ReadonlyArray<string> => {
+  const demandOf = (key: string) => facts.demand.get(key) ?? noDemand
+  const loadRank = starts.findIndex((key) => demandOf(key).loads)
+  const load = starts[loadRank]
+  const keptBytes = load === undefined ? 0 : startBytesOf(demandOf(load))
+  const spareBytes = spareBytesOf(facts, limits)
+  return starts.filter((key, rank) => {
+    const one = demandOf(key)
+    return !one.loads && (rank < loadRank || spareBytes >= keptBytes + startBytesOf(one))
+  })
 }

@@ -11,6 +11,8 @@ export interface RunStarts {
   readonly note: Effect.Effect<Effect.Effect<void>>
   /** Waits until no run starts, for a limited time. */
   readonly quiet: Effect.Effect<void>
+  /** Returns whether no run starts now. */
+  readonly isQuiet: Effect.Effect<boolean>
 }
 
 export const make = ({
@@ -37,13 +39,18 @@ export const make = ({
       if (count === 0) latch.openUnsafe()
     })
   })
-  const isQuiet = Effect.gen(function* () {
+  const leftMillis = Effect.map(Clock.currentTimeMillis, (nowMillis) => endedMillis + quietMillis - nowMillis)
+  const becomesQuiet = Effect.gen(function* () {
     for (;;) {
       yield* latch.await
-      const leftMillis = endedMillis + quietMillis - (yield* Clock.currentTimeMillis)
-      if (leftMillis <= 0) return
-      yield* Effect.sleep(leftMillis)
+      const millis = yield* leftMillis
+      if (millis <= 0) return
+      yield* Effect.sleep(millis)
     }
   })
-  return { note, quiet: Effect.asVoid(Effect.timeoutOption(isQuiet, waitMillisMax)) }
+  return {
+    note,
+    quiet: Effect.asVoid(Effect.timeoutOption(becomesQuiet, waitMillisMax)),
+    isQuiet: Effect.map(leftMillis, (millis) => count === 0 && millis <= 0)
+  }
 }

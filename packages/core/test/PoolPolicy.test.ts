@@ -214,6 +214,27 @@ describe("PoolPolicy", () => {
     assert.strictEqual(PoolPolicy.served(started).failures, 0)
   })
 
+  it("leaves the memory of a load that comes first to it while it waits", () => {
+    const MiB = 2 ** 20
+    const load = demandOf([2], { loads: true, measured: [used(128 * MiB)] })
+    const demand = {
+      first: demandOf([1]),
+      load,
+      plain: demandOf([3]),
+      other: demandOf([4], { loads: true })
+    }
+    const meanwhile = (spareBytes: number, all: Record<string, PoolPolicy.Demand> = demand) => {
+      const facts = factsOf(all, [], defaults.memoryAvailableBytesMin + spareBytes)
+      return PoolPolicy.startsMeanwhile(PoolPolicy.next(facts, defaults), facts, defaults)
+    }
+    assert.deepStrictEqual(meanwhile(1024 * MiB), ["first", "plain"])
+    assert.deepStrictEqual(meanwhile(240 * MiB), ["first", "plain"], "176 for the load, and 64 for the other")
+    assert.deepStrictEqual(meanwhile(239 * MiB), ["first"])
+    assert.deepStrictEqual(meanwhile(175 * MiB), ["first", "plain"], "the load cannot be started in any case")
+    const { first, plain } = demand
+    assert.deepStrictEqual(meanwhile(64 * MiB, { first, plain }), ["first", "plain"], "no load")
+  })
+
   it("keeps a loaded sandbox for ten seconds after its own run, and says what another shape lacks", () => {
     const loads = { loads: true, measured: [used(2 ** 29)] }
     const limits = { ...defaults, memoryBytesMax: 2 ** 29 }

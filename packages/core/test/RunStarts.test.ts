@@ -44,3 +44,18 @@ it.effect("counts some time after a start as part of it", () =>
     yield* Fiber.join(waiting)
   })
 )
+
+it.effect("says whether a run starts now", () =>
+  Effect.gen(function* () {
+    const { isQuiet, note } = RunStarts.make({ quietMillis: 30, waitMillisMax })
+    assert.isTrue(yield* isQuiet)
+    const end = yield* note
+    yield* TestClock.adjust(waitMillisMax)
+    assert.isFalse(yield* isQuiet)
+    yield* end
+    yield* TestClock.adjust(29)
+    assert.isFalse(yield* isQuiet)
+    yield* TestClock.adjust(1)
+    assert.isTrue(yield* isQuiet)
+  })
+)

@@ -46,6 +46,17 @@ const awaited = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>, count: nu
     return ended()
   })
 
+/** A run whose sandbox has loaded its code. */
+const loads: SandboxSpec.SandboxSpecInput = { ...spec, preload: ["load", "agent"] }
+
+/** How many sandboxes wait, by whether they have loaded code. */
+const waitingNow = Effect.map(PoolHarness.report, ({ waiting }) => {
+  const loaded = waiting.filter(({ memoryBytes }) => memoryBytes !== undefined).length
+  return { plain: waiting.length - loaded, loaded }
+})
+
+const pass = (millis: number) => Effect.andThen(TestClock.adjust(millis), settle)
+
 const withPool = (
   options: Parameters<typeof PoolHarness.layer>[0] = {}
 ): ReturnType<typeof PoolHarness.layer> => PoolHarness.layer({ program: hello, ...options })
@@ -233,7 +244,6 @@ describe("SandboxPool", () => {
     "pauses longer after each sandbox whose loaded program was of no use to its run, until one is",
     () => {
       const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
-      const loads = { ...spec, preload: ["load", "agent"] as const }
       const startedIn = Effect.fnUntraced(function* (seconds: number) {
         const before = seen.prepared.length
         yield* TestClock.adjust(`${seconds} seconds`)
@@ -592,7 +602,6 @@ describe("SandboxPool", () => {
     "loads no code in the first moment of a run with loaded code, unless such runs never stop",
     () => {
       const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
-      const loads = { ...spec, preload: ["load", "agent"] as const }
       return Effect.gen(function* () {
         // A cold run: nothing is loaded for it.
         yield* run(loads)
@@ -625,28 +634,120 @@ describe("SandboxPool", () => {
     "starts sandboxes without loaded code while a load waits, which does not wait longer for them",
     () => {
       const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
-      const loads = { ...spec, preload: ["load", "agent"] as const }
       return Effect.gen(function* () {
         yield* run(loads)
         yield* settled
         troubles.bindMillis = 60_000
         yield* Effect.forkChild(run(loads))
         yield* settle
-        const waiting = Effect.map(PoolHarness.report, (report) => {
-          const loaded = report.waiting.filter(({ memoryBytes }) => memoryBytes !== undefined).length
-          return { plain: report.waiting.length - loaded, loaded }
-        })
         for (const [index, image] of ["memory/1", "memory/2", "memory/3", "memory/4"].entries()) {
-          assert.deepStrictEqual(yield* waiting, { plain: index, loaded: 0 })
+          assert.deepStrictEqual(yield* waitingNow, { plain: index, loaded: 0 })
           yield* run({ ...spec, image })
           yield* TestClock.adjust("1 second")
           yield* settle
         }
-        assert.deepStrictEqual(yield* waiting, { plain: 4, loaded: 1 })
+        assert.deepStrictEqual(yield* waitingNow, { plain: 4, loaded: 1 })
         yield* TestClock.adjust(60_000)
       }).pipe(Effect.provide(withPool({ troubles, seen })))
     }
   )
+
+  it.effect("starts a load that has waited before others that are asked for all the time", () => {
+    const troubles = PoolHarness.makeTroubles()
+    return Effect.gen(function* () {
+      yield* run(loads)
+      yield* settled
+      yield* pass(10_000)
+      yield* run(loads)
+      troubles.prepareMillis = 1000
+      let seconds = 0
+      for (; seconds < 20 && (yield* waitingNow).loaded === 0; seconds++) {
+        yield* run({ ...spec, image: "memory/plain" })
+        yield* pass(1000)
+      }
+      assert.isAtMost(seconds, 5, "the wait for its turn, the start of another, and its own")
+    }).pipe(Effect.provide(withPool({ troubles })))
+  })
+
+  it.effect("lets a load wait again if a run with loaded code has begun since its turn came", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    const keep = [{ image: "memory/agent", preload: ["load", "agent"] as const, count: 2 }]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* pass(10_000)
+      assert.deepStrictEqual(yield* waitingNow, { plain: 0, loaded: 2 })
+      yield* run(loads)
+      yield* pass(1000)
+      // While this one starts, the turn of the load comes.
+      troubles.prepareMillis = 1000
+      yield* run({ ...spec, image: "memory/plain" })
+      yield* pass(900)
+      assert.deepStrictEqual(yield* waitingNow, { plain: 0, loaded: 1 })
+      troubles.prepareMillis = 0
+      yield* run(loads)
+      const before = seen.asked
+      // Until then, 3 s have passed since the load began to wait.
+      yield* pass(1000)
+      assert.deepStrictEqual([yield* waitingNow, seen.asked], [{ plain: 1, loaded: 0 }, before])
+      yield* pass(200)
+      assert.deepStrictEqual(yield* waitingNow, { plain: 1, loaded: 1 })
+    }).pipe(Effect.provide(withPool({ troubles, seen, pool: { keep } })))
+  })
+
+  it.effect("leaves the memory of the host to a load that waits and comes first", () => {
+    const MiB = 2 ** 20
+    let [available, plain] = [2 ** 40, 0]
+    const memoryAvailableBytes = Effect.sync(() => available - plain * 40 * MiB)
+    return Effect.gen(function* () {
+      yield* run(loads)
+      yield* settled
+      yield* pass(10_000)
+      available = PoolPolicy.defaults.memoryAvailableBytesMin
+      yield* run({ ...spec, image: "memory/plain" })
+      yield* pass(1)
+      // Room for a load of 128 MiB, which needs 176, and for nothing else meanwhile.
+      available += 190 * MiB
+      yield* run(loads)
+      for (let turn = 0; turn < 40; turn++) {
+        yield* pass(100)
+        plain = (yield* waitingNow).plain
+      }
+      assert.deepStrictEqual(yield* waitingNow, { plain: 1, loaded: 1 })
+    }).pipe(Effect.provide(withPool({ pool: { memoryAvailableBytes } })))
+  })
+
+  it.effect("starts the shape that was asked for last before loads that need not wait", () => {
+    const troubles = { ...PoolHarness.makeTroubles(), prepareMillis: 1000 }
+    const keep = [{ image: "memory/agent", preload: ["load", "agent"] as const, count: 3 }]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* run({ ...spec, image: "memory/plain" })
+      yield* pass(1000)
+      yield* pass(1000)
+      assert.deepStrictEqual(yield* waitingNow, { plain: 1, loaded: 1 })
+      yield* pass(2000)
+    }).pipe(Effect.provide(withPool({ troubles, pool: { keep, limits: { memoryBytesMax: 2 ** 31 } } })))
+  })
+
+  it.effect("pauses after a defect also while a load waits", () => {
+    const troubles = PoolHarness.makeTroubles()
+    let [isBroken, reads] = [false, 0]
+    const memoryAvailableBytes = Effect.suspend(() => {
+      reads += 1
+      return isBroken ? Effect.die(new Error("it has a defect")) : Effect.succeed(2 ** 40)
+    })
+    return Effect.gen(function* () {
+      yield* run(loads)
+      yield* settled
+      troubles.bindMillis = 20_000
+      yield* Effect.forkChild(run(loads))
+      yield* settle
+      yield* pass(1000)
+      ;[isBroken, reads] = [true, 0]
+      for (let seconds = 0; seconds < 20; seconds++) yield* pass(1000)
+      assert.isAtMost(reads, 5)
+    }).pipe(Effect.provide(withPool({ troubles, pool: { memoryAvailableBytes } })))
+  })
 
   it.effect("lets no run wait for the removal of its empty sandbox, up to 16 at once", () => {
     const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]

@@ -21,9 +21,13 @@ export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers)
       yield* sweep(state)
     } while (yield* round(state, makers, loads))
   }).pipe(
-    Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
+    Effect.catchCause((cause) =>
+      Effect.andThen(loads.end, Effect.logWarning("the pool of waiting sandboxes missed a round", cause))
+    ),
     // Also after a defect, which would otherwise repeat at once.
-    Effect.andThen(Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))),
+    Effect.andThen(
+      Effect.raceAllFirst([Queue.take(state.wake), loads.come, Effect.sleep(`${roundSeconds} seconds`)])
+    ),
     Effect.forever
   )
 }
@@ -33,29 +37,27 @@ const isLoad = ({ shape }: Pick<WaitingEntry.Plan, "shape">) => shape.preload !=
 
 /**
  * Lets a load wait for its turn: it takes processors that a run with loaded code needs until it calls its model.
- * Sandboxes that load none are started meanwhile.
+ * Sandboxes that load none are started meanwhile. The limit of the wait counts from its begin, whatever starts then.
  */
-const loadTurns = ({ loadedStarts, wake }: Pick<PoolState.PoolState, "loadedStarts" | "wake">) => {
-  let turn: { hasCome: boolean } | undefined
+const loadTurns = ({ loadedStarts }: Pick<PoolState.PoolState, "loadedStarts">) => {
+  let endMillis: number | undefined
   return {
-    /** Returns whether code may be loaded now. If not, the pool is woken when it may. */
-    hasCome: Effect.suspend(() => {
-      if (turn !== undefined) return Effect.succeed(turn.hasCome)
-      const mine = { hasCome: false }
-      turn = mine
-      const come = Effect.sync(() => {
-        mine.hasCome = true
-      })
-      return loadedStarts.quiet.pipe(
-        Effect.andThen(come),
-        Effect.andThen(Queue.offer(wake, undefined)),
-        Effect.forkChild({ startImmediately: true }),
-        Effect.map(() => mine.hasCome)
-      )
+    /** Returns whether code may be loaded now, and whether a load has waited since an earlier step. */
+    look: Effect.gen(function* () {
+      const nowMillis = yield* Clock.currentTimeMillis
+      const hasWaited = endMillis !== undefined
+      endMillis ??= nowMillis + PoolState.loadWaitMillisMax
+      return { hasWaited, mayLoad: nowMillis >= endMillis || (yield* loadedStarts.isQuiet) }
+    }),
+    /** Waits until code may be loaded, if a load waits for that. */
+    come: Effect.gen(function* () {
+      if (endMillis === undefined) return yield* Effect.never
+      const leftMillis = endMillis - (yield* Clock.currentTimeMillis)
+      yield* Effect.timeoutOption(loadedStarts.quiet, Math.max(0, leftMillis))
     }),
     /** Lets the next load wait again. */
     end: Effect.sync(() => {
-      turn = undefined
+      endMillis = undefined
     })
   }
 }
@@ -77,13 +79,38 @@ const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
   )
 })
 
+/**
+ * Returns what is started now. A load that has waited goes before all others when its turn has come, so that none of
+ * them keeps it waiting.
+ */
+const chosen = Effect.fnUntraced(function* (
+  { known, limits }: Pick<PoolState.PoolState, "known" | "limits">,
+  step: PoolPolicy.Step,
+  facts: PoolPolicy.PoolFacts,
+  loads: ReturnType<typeof loadTurns>
+) {
+  const plansOf = (keys: ReadonlyArray<string>) => keys.flatMap((key) => known.get(key) ?? [])
+  const wanted = plansOf(step.starts)
+  const load = wanted.find(isLoad)
+  if (load === undefined) {
+    yield* loads.end
+    return wanted[0]
+  }
+  const { hasWaited, mayLoad } = yield* loads.look
+  return mayLoad
+    ? hasWaited
+      ? load
+      : wanted[0]
+    : plansOf(PoolPolicy.startsMeanwhile(step, facts, limits))[0]
+})
+
 /** Does one step. Returns whether there may be more to do at once. */
 const round = Effect.fnUntraced(function* (
   state: PoolState.PoolState,
   makers: WaitingEntry.Makers,
   loads: ReturnType<typeof loadTurns>
 ) {
-  const { entries, known, limits } = state
+  const { entries, limits } = state
   const facts = yield* PoolState.factsOf(state)
   const { nowMillis } = facts
   const step = PoolPolicy.next(facts, limits)
@@ -91,10 +118,7 @@ const round = Effect.fnUntraced(function* (
     const entry = entries.get(id)
     if (entry !== undefined) yield* PoolState.drop(state, entry, reason)
   }
-  const wanted = step.starts.flatMap((key) => known.get(key) ?? [])
-  if (!wanted.some(isLoad)) yield* loads.end
-  const mayLoad = wanted.some(isLoad) && (yield* loads.hasCome)
-  const plan = wanted.find((one) => mayLoad || !isLoad(one))
+  const plan = yield* chosen(state, step, facts, loads)
   // The memory is read again after each removal.
   if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
   if (isLoad(plan)) yield* loads.end
