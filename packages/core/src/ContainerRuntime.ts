@@ -190,6 +190,13 @@ export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
     /**
+     * Fail if this runtime refuses every container of such limits, whatever the state of its engine. A run asks before
+     * anything is made for it, or taken from a pool. Absent: it refuses none.
+     */
+    readonly checkLimits?:
+      | ((spec: Pick<ContainerSpec, "limits" | "role">) => Effect.Effect<void, ContainerError>)
+      | undefined
+    /**
      * Create a container without starting it. Closing the scope removes it, whatever its state. If its exit has said
      * that it is empty, this may go on in the background, and the end of the runtime waits for it.
      */

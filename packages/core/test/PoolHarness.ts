@@ -24,6 +24,8 @@ export interface Troubles {
   missingImage: string | undefined
   /** Starts of waiting sandboxes have a defect. */
   prepareDies: boolean
+  /** The runtime refuses containers with fewer processes. */
+  processesMin: number
   /** A sandbox cannot be bound to its run. */
   bindFails: boolean
   /** The program that a sandbox has loaded is of no use to its run. */
@@ -54,7 +56,11 @@ export interface Seen {
   /** IDs of the waiting sandboxes that got a run of another loaded program. */
   readonly mixed: Array<string>
   /** Limits that each was created with. */
-  readonly limits: Array<{ readonly memoryBytesMax: number; readonly cpusMax: number }>
+  readonly limits: Array<{
+    readonly memoryBytesMax: number
+    readonly processesMax: number
+    readonly cpusMax: number
+  }>
   /** Waiting sandboxes and directories that exist now. */
   readonly existing: Set<string>
   readonly killed: Set<string>
@@ -64,6 +70,7 @@ export const makeTroubles = (): Troubles => ({
   prepareFails: false,
   missingImage: undefined,
   prepareDies: false,
+  processesMin: 0,
   bindFails: false,
   programFails: false,
   bindMillis: 0,
@@ -95,6 +102,11 @@ const exists = (seen: Seen, name: string, removal: Effect.Effect<void> = Effect.
       )
   )
 
+const checkLimits =
+  ({ processesMin }: Troubles) =>
+  ({ limits }: { readonly limits: { readonly processesMax: number } }) =>
+    limits.processesMax < processesMin ? Effect.fail(failed("it has too few processes")) : Effect.void
+
 /** A runtime in memory with these troubles. */
 export const runtime = (
   troubles: Troubles,
@@ -106,10 +118,13 @@ export const runtime = (
     Effect.map(MemoryContainerRuntime.make({ program }), (inner) =>
       ContainerRuntime.ContainerRuntime.of({
         ...inner,
+        checkLimits: checkLimits(troubles),
+        acquire: (spec) => Effect.andThen(checkLimits(troubles)(spec), inner.acquire(spec)),
         prepare: (spec) =>
           Effect.gen(function* () {
             seen.asked += 1
             seen.limits.push(spec.limits)
+            yield* checkLimits(troubles)(spec)
             if (troubles.prepareMillis > 0) yield* Effect.sleep(troubles.prepareMillis)
             if (troubles.prepareDies) return yield* Effect.die(new Error("it has a defect"))
             if (spec.image === troubles.missingImage) return yield* failed("its image does not exist")
@@ -146,6 +161,7 @@ export const runtime = (
               bind: (run) =>
                 Effect.gen(function* () {
                   if (troubles.bindMillis > 0) yield* Effect.sleep(troubles.bindMillis)
+                  yield* checkLimits(troubles)(run)
                   if (troubles.bindFails) return yield* failed("its program could not be bound")
                   if (troubles.programFails) return yield* notLoaded("it was made to go on")
                   yield* unlessKilled

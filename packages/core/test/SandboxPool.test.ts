@@ -3,6 +3,7 @@ import {
   ContainerRuntime,
   LlmProxy,
   MemoryContainerRuntime,
+  RunId,
   type SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
@@ -421,6 +422,30 @@ describe("SandboxPool", () => {
       }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
     }
   )
+
+  it.effect("spends no sandbox for a run that its runtime refuses, and learns no limits from it", () => {
+    const [troubles, seen] = [{ ...PoolHarness.makeTroubles(), processesMin: 64 }, PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      for (const index of [1, 2]) {
+        const runId = RunId.RunId.make(`run-refused00000${index}`)
+        const { message } = yield* Effect.flip(run({ ...spec, runId, limits: { processesMax: 32 } }))
+        assert.include(message, "it has too few processes")
+        const recorded = yield* record(runId)
+        assert.strictEqual(recorded?.outcome.status, "failed")
+        assert.notProperty(recorded, "pool")
+        yield* settled
+      }
+      const { failure, hits, misses, waiting } = yield* PoolHarness.report
+      assert.deepStrictEqual([failure, hits, misses, waiting.length], [undefined, 0, 0, 2])
+      yield* run(spec)
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).hits, 1)
+      assert.isTrue(seen.limits.every(({ processesMax }) => processesMax > 32))
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 2 }] } }))
+    )
+  })
 
   it.effect("says that runs in a row could not use their sandboxes, until one can", () => {
     const troubles = PoolHarness.makeTroubles()

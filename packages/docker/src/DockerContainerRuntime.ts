@@ -79,13 +79,13 @@ const make: (
   function* (options = {}) {
     const api = yield* DockerApi.DockerApi
     const { engineRuntime } = options
-    /** Returns the security settings of a container, unless this runtime cannot start it. */
-    const hardened = (spec: ContainerSpec) => {
+    const checkLimits = (spec: Pick<ContainerSpec, "limits" | "role">) => {
       const refused = GVisor.isNamed(engineRuntime) ? GVisor.refusal(spec) : undefined
-      return refused === undefined
-        ? Effect.succeed(Hardening.hostConfig(spec, { engineRuntime }))
-        : Effect.fail(refused)
+      return refused === undefined ? Effect.void : Effect.fail(refused)
     }
+    /** Returns the security settings of a container, unless this runtime cannot start it. */
+    const hardened = (spec: ContainerSpec) =>
+      Effect.map(checkLimits(spec), () => Hardening.hostConfig(spec, { engineRuntime }))
     const events = yield* ContainerEvents.make(api)
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
@@ -285,6 +285,7 @@ const make: (
     })
 
     return ContainerRuntime.of({
+      checkLimits,
       acquire,
       prepare,
       whyUnbound: binder.whyNot,

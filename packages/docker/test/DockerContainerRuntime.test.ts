@@ -53,6 +53,11 @@ it.effect.each([
     remedy: "Set limits.processesMax to at least 64"
   },
   {
+    what: "the limits of a run",
+    fails: ({ checkLimits }: ContainerRuntime["Service"]) => checkLimits!(limitedTo(63)),
+    remedy: "Set limits.processesMax to at least 64"
+  },
+  {
     what: "a sandbox that waits",
     fails: ({ prepare }: ContainerRuntime["Service"]) => Effect.asVoid(prepare!(waiting)),
     remedy: "Set limits.processesMax to at least 64"
@@ -79,3 +84,19 @@ it.effect.each([
 it("lets gVisor start a container with just enough processes", () => {
   assert.isUndefined(GVisor.refusal(limitedTo(64)))
 })
+
+it.effect("checks no limits without gVisor", () =>
+  Effect.gen(function* () {
+    yield* (yield* ContainerRuntime).checkLimits!(limitedTo(4))
+  }).pipe(
+    Effect.provide(
+      Layer.provide(
+        DockerContainerRuntime.layerApi(),
+        Layer.mock(DockerApi.DockerApi, {
+          address: { type: "unix", path: "/nowhere" },
+          events: () => Effect.never
+        })
+      )
+    )
+  )
+)

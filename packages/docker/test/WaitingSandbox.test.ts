@@ -1,7 +1,17 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { MemoryContainerRuntime } from "@cogni/sandbox-core"
+import { Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { differences, inTime, whyMisnamed, whyStopped } from "../src/internal/container/WaitingSandbox.ts"
+import * as DockerApi from "../src/DockerApi.ts"
+import * as GVisor from "../src/internal/container/GVisor.ts"
+import * as Hardening from "../src/internal/container/Hardening.ts"
+import {
+  differences,
+  inTime,
+  make,
+  whyMisnamed,
+  whyStopped
+} from "../src/internal/container/WaitingSandbox.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const inspected = (Status: string) => ({
@@ -42,6 +52,40 @@ describe("WaitingSandbox", () => {
       yield* TestClock.adjust("5 seconds")
       assert.include((yield* Fiber.join(fiber)).message, "the engine did not answer within 5 s")
     })
+  )
+
+  it.effect("serves no run with too few processes for gVisor, and asks the engine nothing for it", () =>
+    Effect.gen(function* () {
+      const { written: spec } = ContainerSpecs
+      const runtime = yield* MemoryContainerRuntime.make()
+      const container = yield* runtime.acquire(spec)
+      const asked: Array<number> = []
+      const waiting = yield* make(yield* DockerApi.DockerApi, {
+        binder: { bind: () => Effect.void },
+        claim: () => Effect.die("nothing is sent to it"),
+        container,
+        endedNow: () => false,
+        fail: () => Effect.void,
+        hardened: (run) => {
+          asked.push(run.limits.processesMax)
+          const refused = GVisor.refusal(run)
+          return refused === undefined ? Effect.succeed(Hardening.hostConfig(run)) : Effect.fail(refused)
+        },
+        hostConfig: Hardening.hostConfig(spec),
+        inspectAgain: Effect.undefined,
+        isEmpty: () => false,
+        load: () => Effect.die("it loads nothing"),
+        nameOf: (runId) => runId,
+        noteRun: () => ({ noteStart: Effect.void }),
+        spec,
+        troubled: () => undefined,
+        used: () => undefined
+      })
+      const run = { ...spec, limits: { ...spec.limits, processesMax: 63 } }
+      const { message } = yield* Effect.flip(waiting.bind(run))
+      assert.include(message, "gVisor hangs in a container with fewer than 64 processes")
+      assert.deepStrictEqual(asked, [63])
+    }).pipe(Effect.provide(Layer.mock(DockerApi.DockerApi, { address: { type: "unix", path: "/nowhere" } })))
   )
 
   it("serves no run of another image, user, network, loaded program or kind", () => {

@@ -37,6 +37,8 @@ export const make = Effect.fnUntraced(function* (
   const traceparent = yield* TraceContext.traceparent
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
+  // A run that is refused spends no waiting sandbox, and the pool learns no limits from it.
+  yield* ports.runtime.checkLimits?.({ role: "agent", limits: spec.limits }) ?? Effect.void
   yield* admitted(ports, life, spec)
   const examined = yield* examinedFor(ports, spec)
   const pooled = yield* pooledFor(ports, life, { spec, supervised, directory: examined })
