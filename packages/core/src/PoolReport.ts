@@ -42,7 +42,10 @@ export interface PoolReport {
   readonly networks?: NetworkReport | undefined
   /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
   readonly failure?: string | undefined
-  /** Runs of a shape that could not use the sandbox that they took, since the last one that could. */
+  /**
+   * Runs of a shape that lately could not use the sandbox that they took, since the last one that could. `why` also says
+   * what to do.
+   */
   readonly unusable?: { readonly image: string; readonly runs: number; readonly why: string } | undefined
 }
 

@@ -28,7 +28,13 @@ import * as SandboxShape from "./SandboxShape.ts"
 import { type OpenSpecInput, type SandboxSpec } from "./SandboxSpec.ts"
 import { decodeOpen } from "./SpecDecoder.ts"
 import { problemsOf } from "./SchemaIssues.ts"
-import { isNotLoaded, loadSecondsMax, type PreparedDirectories, type WaitingSpec } from "./WaitingSandbox.ts"
+import {
+  isNotLoaded,
+  isOfSandbox,
+  loadSecondsMax,
+  type PreparedDirectories,
+  type WaitingSpec
+} from "./WaitingSandbox.ts"
 import { Workspace } from "./Workspace.ts"
 
 /** A sandbox that only this run has. */
@@ -171,7 +177,7 @@ export const make = Effect.fnUntraced(function* (
         ageSeconds: (facts.nowMillis - entry.sinceMillis) / 1000,
         ...(entry.container.memoryBytes === undefined ? {} : { memoryBytes: entry.container.memoryBytes })
       })),
-      ...failureOf(state)
+      ...failureOf(state, facts)
     }))
   }
 })
@@ -180,15 +186,29 @@ export const layer = (options?: PoolOptions): Layer.Layer<never, InvalidSpec, Co
   Layer.effect(SandboxPool, make(options))
 
 /** Returns why sandboxes cannot be started or used, each of the shape that was asked for last of those. */
-const failureOf = ({ known }: PoolState.PoolState): Pick<PoolReport, "failure" | "unusable"> => {
+const failureOf = (
+  { known, limits }: PoolState.PoolState,
+  { nowMillis }: Pick<PoolPolicy.PoolFacts, "nowMillis">
+): Pick<PoolReport, "failure" | "unusable"> => {
   const shapes = [...known.values()]
   const failure = shapes.findLast((one) => one.failure !== undefined)?.failure
-  const unused = shapes.findLast((one) => one.unusable !== undefined)
+  const unusable = shapes.flatMap((one) => {
+    const found = lately(one.unusable, nowMillis, limits)
+    return found === undefined ? [] : [{ image: one.shape.image, runs: found.runs, why: found.why }]
+  })
   return {
     ...(failure === undefined ? {} : { failure }),
-    ...(unused?.unusable === undefined ? {} : { unusable: { image: unused.shape.image, ...unused.unusable } })
+    ...(unusable.length === 0 ? {} : { unusable: unusable.at(-1) })
   }
 }
+
+/** Returns the runs that could not use their sandboxes, unless the last one was long ago. */
+const lately = (
+  unusable: PoolState.Known["unusable"],
+  nowMillis: number,
+  { demandSecondsMax }: PoolPolicy.PoolLimits
+) =>
+  unusable !== undefined && unusable.atMillis > nowMillis - demandSecondsMax * 1000 ? unusable : undefined
 
 const planOf = (
   { limits }: Pick<PoolState.PoolState, "limits">,
@@ -345,13 +365,13 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       return { ...container, exit, proceed }
     }),
     discard: (error) =>
-      Effect.suspend(() => {
+      Effect.flatMap(Clock.currentTimeMillis, (failedMillis) => {
         // The run starts cold after all, so that a pool of no use is found.
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
         entry.isEmpty = true
-        noteUnusable(state, plan, error, nowMillis)
+        noteUnusable(state, plan, error, { claimedMillis: nowMillis, nowMillis: failedMillis })
         return Effect.andThen(over, discard(state, error.message, PoolState.endOf(state, entry))).pipe(
           Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
@@ -405,22 +425,29 @@ const change = (
   if (before !== undefined) known.set(key, { ...before, ...changed(before) })
 }
 
-/** Notes that a run could not use a sandbox. The program that it had loaded may be the reason, and would be again. */
+/**
+ * Notes that a run could not use a sandbox. The program that it had loaded may be the reason, and would be again. Only
+ * a run that took its sandbox after the last of these is one more in a row: the engine may have failed several at once.
+ */
 const noteUnusable = (
   state: PoolState.PoolState,
   { key, shape }: Pick<WaitingEntry.Plan, "key" | "shape">,
   error: ContainerError | PostureMismatch,
-  nowMillis: number
+  { claimedMillis, nowMillis }: { readonly claimedMillis: number; readonly nowMillis: number }
 ) =>
-  change(state, key, ({ demand, unusable }) => ({
-    unusable: {
-      runs: (unusable?.runs ?? 0) + 1,
-      why: error._tag === "ContainerFailed" ? error.detail : error.message
-    },
-    ...(shape.preload !== undefined && isNotLoaded(error)
-      ? { demand: PoolPolicy.failed(demand, nowMillis), failure: error.message }
-      : {})
-  }))
+  change(state, key, ({ demand, unusable }) => {
+    const before = lately(unusable, nowMillis, state.limits)
+    const why = error._tag === "ContainerFailed" ? `${error.detail}. ${error.remedy}` : error.message
+    const runs = (before?.runs ?? 0) + 1
+    return {
+      ...(isOfSandbox(error) && (before === undefined || claimedMillis > before.atMillis)
+        ? { unusable: { runs, why, atMillis: nowMillis } }
+        : {}),
+      ...(shape.preload !== undefined && isNotLoaded(error)
+        ? { demand: PoolPolicy.failed(demand, nowMillis), failure: error.message }
+        : {})
+    }
+  })
 
 /** Notes that a run asked for a shape. */
 const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.Plan, nowMillis: number) => {

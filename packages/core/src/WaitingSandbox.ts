@@ -29,6 +29,15 @@ export const asContainer = ({ waitSecondsMax, waitingId, ...spec }: WaitingSpec)
   limits: { ...spec.limits, runtimeSecondsMax: waitSecondsMax }
 })
 
+/** Operations that fail because of what a run asks for: its name, its directory, or its limits. */
+const faultsOfRun = { name: "claim", mount: "mount", limits: "update" } as const
+
+/** Returns whether a waiting sandbox is at fault for an error, and neither its run nor an engine that is slow. */
+export const isOfSandbox = (error: ContainerError | PostureMismatch): boolean =>
+  error._tag === "PostureMismatch" ||
+  (error._tag === "ContainerFailed" &&
+    !(Object.values(faultsOfRun) as Array<string>).includes(error.operation))
+
 /** The error of a second run that would get the same waiting sandbox. */
 export const boundTwice = new ContainerFailed({
   operation: "bind",
@@ -39,16 +48,27 @@ export const boundTwice = new ContainerFailed({
 /** The error of a run whose ID already names a container. */
 export const nameInUse = (name: string): ContainerFailed =>
   new ContainerFailed({
-    operation: "bind",
+    operation: faultsOfRun.name,
     detail: `the name ${name} is in use`,
     remedy: "Use a fresh run ID, or wait until the other run of this ID has ended"
   })
 
 /** The error of a run whose waiting sandbox cannot be used. */
-export const unusable = (why: string): ContainerFailed =>
+export const unusable = (
+  why: string,
+  remedy = "Check its image, and what else changes, signals or removes containers of this engine"
+): ContainerFailed =>
   new ContainerFailed({
     operation: "bind",
     detail: `the waiting sandbox cannot be used: ${why}`,
+    remedy
+  })
+
+/** The error of a run whose directory cannot be bound into its waiting sandbox. */
+export const notMounted = (why: string): ContainerFailed =>
+  new ContainerFailed({
+    operation: faultsOfRun.mount,
+    detail: why,
     remedy: "Start this run in a container of its own"
   })
 

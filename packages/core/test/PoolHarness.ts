@@ -26,8 +26,8 @@ export interface Troubles {
   prepareDies: boolean
   /** The runtime refuses containers with fewer processes. */
   processesMin: number
-  /** A sandbox cannot be bound to its run. */
-  bindFails: boolean
+  /** A sandbox cannot be bound to its run, because of this error. */
+  bindFails: boolean | ContainerRuntime.ContainerError
   /** The program that a sandbox has loaded is of no use to its run. */
   programFails: boolean
   /** How long it takes to bind a sandbox to its run. */
@@ -162,7 +162,10 @@ export const runtime = (
                 Effect.gen(function* () {
                   if (troubles.bindMillis > 0) yield* Effect.sleep(troubles.bindMillis)
                   yield* checkLimits(troubles)(run)
-                  if (troubles.bindFails) return yield* failed("its program could not be bound")
+                  if (troubles.bindFails !== false)
+                    return yield* troubles.bindFails === true
+                      ? failed("its program could not be bound")
+                      : troubles.bindFails
                   if (troubles.programFails) return yield* notLoaded("it was made to go on")
                   yield* unlessKilled
                   if (images !== troubles.images) return yield* failed("its image was replaced")

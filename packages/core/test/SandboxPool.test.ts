@@ -9,7 +9,9 @@ import {
 } from "@cogni/sandbox-core"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as PoolReport from "@cogni/sandbox-core/PoolReport"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
+import { nameInUse, notMounted } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolState from "../src/internal/PoolState.ts"
@@ -447,22 +449,76 @@ describe("SandboxPool", () => {
     )
   })
 
-  it.effect("says that runs in a row could not use their sandboxes, until one can", () => {
-    const troubles = PoolHarness.makeTroubles()
-    const problemAfter = Effect.fnUntraced(function* (bindFails: boolean) {
+  describe("a problem of runs that cannot use their sandboxes", () => {
+    const pool = { keep: [{ image: "memory/agent", count: 2 }] }
+    const problem = Effect.map(PoolHarness.report, PoolReport.problemOf)
+    const problemAfter = Effect.fnUntraced(function* (
+      troubles: PoolHarness.Troubles,
+      bindFails: PoolHarness.Troubles["bindFails"]
+    ) {
       troubles.bindFails = bindFails
       yield* settled
       yield* run(spec)
-      return PoolReport.problemOf(yield* PoolHarness.report)
+      return yield* problem
     })
-    return Effect.gen(function* () {
-      assert.isUndefined(yield* problemAfter(true), "one may be an accident")
-      const problem =
-        "2 runs in a row got a waiting sandbox of memory/agent, and started cold: its program could not be bound"
-      assert.strictEqual(yield* problemAfter(true), problem)
-      assert.isUndefined(yield* problemAfter(false))
-      assert.isUndefined(yield* problemAfter(true))
-    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 2 }] } })))
+
+    it.effect("needs two in a row, says what to do, and ends with the next that can", () => {
+      const troubles = PoolHarness.makeTroubles()
+      return Effect.gen(function* () {
+        assert.isUndefined(yield* problemAfter(troubles, true), "one may be an accident")
+        assert.strictEqual(
+          yield* problemAfter(troubles, true),
+          "2 runs in a row got a waiting sandbox of memory/agent, and started cold: " +
+            "its program could not be bound. Take it out"
+        )
+        assert.isUndefined(yield* problemAfter(troubles, false))
+        assert.isUndefined(yield* problemAfter(troubles, true))
+      }).pipe(Effect.provide(withPool({ troubles, pool })))
+    })
+
+    it.effect("ends some time after the last of them", () => {
+      const troubles = PoolHarness.makeTroubles()
+      const { demandSecondsMax } = PoolPolicy.defaults
+      return Effect.gen(function* () {
+        yield* problemAfter(troubles, true)
+        yield* TestClock.adjust(`${demandSecondsMax} seconds`)
+        assert.isUndefined(yield* problemAfter(troubles, true), "the one before was long ago")
+        assert.include(yield* problemAfter(troubles, true), "2 runs in a row")
+        yield* TestClock.adjust(`${demandSecondsMax - 1} seconds`)
+        assert.include(yield* problem, "2 runs in a row")
+        yield* TestClock.adjust("1 second")
+        assert.isUndefined(yield* problem)
+      }).pipe(Effect.provide(withPool({ troubles, pool })))
+    })
+
+    it.effect("counts those once that took theirs before the first of them failed", () => {
+      const troubles = { ...PoolHarness.makeTroubles(), bindMillis: 1000 }
+      return Effect.gen(function* () {
+        yield* settled
+        troubles.bindFails = true
+        const running = [yield* Effect.forkChild(run(spec))]
+        yield* pass(500)
+        running.push(yield* Effect.forkChild(run(spec)))
+        yield* pass(1000)
+        yield* Effect.forEach(running, Fiber.join)
+        assert.strictEqual((yield* PoolHarness.report).unusable?.runs, 1)
+        troubles.bindMillis = 0
+        assert.include(yield* problemAfter(troubles, true), "2 runs in a row")
+      }).pipe(Effect.provide(withPool({ troubles, pool })))
+    })
+
+    it.effect.each([
+      ["an engine that does not answer", new RuntimeUnavailable({ detail: "is slow", remedy: "Wait" })],
+      ["a run whose ID is in use", nameInUse("cogni-run-1-agent")],
+      ["a run whose directory cannot be bound", notMounted("it is not a directory")]
+    ] as const)("is not caused by %s", ([, error]) => {
+      const troubles = PoolHarness.makeTroubles()
+      return Effect.gen(function* () {
+        for (let count = 0; count < 3; count++) assert.isUndefined(yield* problemAfter(troubles, error))
+        const { misses, unusable } = yield* PoolHarness.report
+        assert.deepStrictEqual([misses, unusable], [3, undefined])
+      }).pipe(Effect.provide(withPool({ troubles, pool })))
+    })
   })
 
   it.effect("counts no run as served whose program did not start", () =>

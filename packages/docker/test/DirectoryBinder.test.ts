@@ -3,10 +3,16 @@ import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { hostname, release } from "node:os"
-import { directoryOf, make, mismatches, whyElsewhere } from "../src/internal/container/DirectoryBinder.ts"
+import {
+  directoryOf,
+  errorOf,
+  make,
+  mismatches,
+  whyElsewhere
+} from "../src/internal/container/DirectoryBinder.ts"
 import * as MountsBelow from "../src/internal/host/MountsBelow.ts"
 import * as MountProgram from "../src/internal/container/MountProgram.ts"
-import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import { isNotLoaded, isOfSandbox, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 
 const unix = { type: "unix", path: "/run/docker.sock" } as const
 const here = { Name: hostname(), KernelVersion: release() }
@@ -72,6 +78,19 @@ describe("DirectoryBinder", () => {
     assert.strictEqual(MountProgram.decode("9 sandbox others left 1 files in it")?.fault, "sandbox")
     for (const line of ["", "ready", "7", "7 else", "x ok"])
       assert.isUndefined(MountProgram.decode(line), line)
+  })
+
+  it("blames the sandbox only for what was done in it, and its program if it has loaded one", () => {
+    const blamed = (fault: "host" | "job" | "sandbox", hasLoaded: boolean) => {
+      const error = errorOf({ path: "/srv/one", hasLoaded }, { fault, why: "No such file" })
+      assert.include(error.message, "/srv/one could not be bound into it: No such file")
+      return { sandbox: isOfSandbox(error), program: isNotLoaded(error) }
+    }
+    for (const hasLoaded of [false, true]) {
+      assert.deepStrictEqual(blamed("job", hasLoaded), { sandbox: false, program: false })
+      assert.deepStrictEqual(blamed("host", hasLoaded), { sandbox: false, program: false })
+      assert.deepStrictEqual(blamed("sandbox", hasLoaded), { sandbox: true, program: hasLoaded })
+    }
   })
 
   it("finds mounts below a directory, whatever their names are", () => {

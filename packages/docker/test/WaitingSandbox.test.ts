@@ -50,7 +50,10 @@ describe("WaitingSandbox", () => {
       assert.strictEqual(yield* inTime(Effect.succeed(1)), 1)
       const fiber = yield* Effect.forkChild(Effect.flip(inTime(Effect.never)))
       yield* TestClock.adjust("5 seconds")
-      assert.include((yield* Fiber.join(fiber)).message, "the engine did not answer within 5 s")
+      assert.include(
+        (yield* Fiber.join(fiber)).message,
+        "the container engine did not give a waiting sandbox to its run within 5 s"
+      )
     })
   )
 

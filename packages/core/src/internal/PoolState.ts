@@ -31,7 +31,7 @@ export interface Known extends Plan {
   /** Why its last sandbox could not be started. */
   readonly failure?: string | undefined
   /** Its runs that could not use the sandbox that they took, since the last one that could. */
-  readonly unusable?: { readonly runs: number; readonly why: string } | undefined
+  readonly unusable?: { readonly runs: number; readonly why: string; readonly atMillis: number } | undefined
 }
 
 /** State of a pool. Changed only in steps that nothing interrupts. */

@@ -9,7 +9,8 @@ import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import { target } from "@cogni/sandbox-core/SandboxPlace"
-import { notLoaded, unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import type { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
+import { notLoaded, notMounted, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import { Clock, Deferred, Effect, Exit, Scope, Semaphore } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
@@ -170,12 +171,20 @@ export const make = Effect.fnUntraced(function* ({
         if (one.hasEnded()) isPossible = false
         if (why === undefined) return
         if (fault === "host") broken = { why, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
-        // The next sandbox would be spent for nothing too, if the program that it loads does the same.
-        const failed = fault === "sandbox" && job.hasLoaded ? notLoaded : unusable
-        return yield* failed(`${job.path} could not be bound into it: ${why}`)
+        return yield* errorOf(job, { fault, why })
       })
   }
 })
+
+/** Returns the error of a directory that was not bound. Pure. */
+export const errorOf = (
+  { hasLoaded, path }: Pick<MountProgram.Job, "hasLoaded" | "path">,
+  { fault, why }: { readonly fault: Answer["fault"]; readonly why: string }
+): ContainerFailed => {
+  // The next sandbox would be spent for nothing too, if the program that it loads does the same.
+  const failed = fault !== "sandbox" ? notMounted : hasLoaded ? notLoaded : unusable
+  return failed(`${path} could not be bound into it: ${why}`)
+}
 
 /** Returns why an engine has other mounts or users than this process. Pure. */
 export const whyElsewhere = (

@@ -173,7 +173,7 @@ export const open = Effect.fnUntraced(function* (
       const hasDirectory = bindDirectory !== undefined
       const place = processId
       if (hasDirectory && place === undefined)
-        return yield* unusable("its image is older than this library: rebuild the image")
+        return yield* unusable("its image is older than this library", "Rebuild the image")
       const again = run.spec.preload === undefined ? undefined : LoadedProgram.nonce()
       const message = Binding.encode(run.spec, { token: word, hasDirectory })
       const binding = place === undefined ? undefined : bindDirectory?.(place)

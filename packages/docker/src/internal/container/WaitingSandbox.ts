@@ -8,7 +8,7 @@ import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-co
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import { mismatches, type Posture } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
+import { PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import {
   boundTwice,
   isSamePreload,
@@ -152,11 +152,16 @@ const verified = (spec: ContainerSpec, posture: Posture | undefined) => {
 /** Time for the engine to do its part of a claim. After it, the run starts cold. */
 const engineSecondsMax = 5
 
+const tooSlow = new RuntimeUnavailable({
+  detail: `did not give a waiting sandbox to its run within ${engineSecondsMax} s`,
+  remedy: "Check its load and its log"
+})
+
 /** Bounds the part of a claim that the engine does. */
 export const inTime = <A>(onEngine: Effect.Effect<A, ContainerError>): Effect.Effect<A, ContainerError> =>
   Effect.timeoutOrElse(onEngine, {
     duration: `${engineSecondsMax} seconds`,
-    orElse: () => Effect.fail(unusable(`the engine did not answer within ${engineSecondsMax} s`))
+    orElse: () => Effect.fail(tooSlow)
   })
 
 /** Returns why a container cannot serve a run, from what the engine says about it. Pure. */
