@@ -43,8 +43,8 @@ export interface PoolReport {
   /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
   readonly failure?: string | undefined
   /**
-   * Runs of a shape that lately could not use the sandbox that they took, since the last one that could. `why` also says
-   * what to do.
+   * Runs of a shape that lately could not use the sandbox that they took, since the last one that could. `why` says
+   * what to do too.
    */
   readonly unusable?: { readonly image: string; readonly runs: number; readonly why: string } | undefined
 }
