@@ -82,6 +82,28 @@ it.effect(
     })
 )
 
+it.effect(
+  "wakes 300 workspaces at once in small groups, so that their counts do not wait for each other",
+  () =>
+    Effect.gen(function* () {
+      const looks = yield* begun([["/a", 10]])
+      const place = looks.placeOf(1n)
+      yield* Effect.forEach(Array.from({ length: 300 }), () =>
+        waitFor(looks, place, { path: "/a", usedBytes: 100 })
+      )
+      disks.used.set("/a", 101)
+      const woken: Array<number> = []
+      for (let step = 0; step < 64 && place.waiting.size > 0; step++) {
+        const before = place.waiting.size
+        yield* TestClock.adjust("62.5 millis")
+        yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+        woken.push(before - place.waiting.size)
+      }
+      assert.strictEqual(place.waiting.size, 0)
+      assert.isAtMost(Math.max(...woken), 32)
+    })
+)
+
 it.effect("notices within a second what happens after an hour without a change", () =>
   Effect.gen(function* () {
     const looks = yield* begun([["/a", 10]])

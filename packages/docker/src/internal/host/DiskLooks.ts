@@ -10,6 +10,14 @@ import { attempt } from "./WorkspaceRefusal.ts"
 /** Pause between two looks at a disk that workspaces wait for. */
 export const lookSeconds = 1
 
+/**
+ * Workspaces that are woken at the same moment, and the pause until the next ones: 256 in a second. Each is counted when
+ * it is woken. If all were counted at once, each count would take as long as all of them, and a run is not counted again
+ * until a multiple of that time has passed.
+ */
+const wakesAtOnce = 16
+const wakePauseSeconds = 1 / 16
+
 /** How long what a disk uses is known, in milliseconds, if only a change of it is looked for. */
 const freshMillisMax = 500
 
@@ -83,7 +91,11 @@ export const make: Effect.Effect<DiskLooks, never, Scope.Scope> = Effect.gen(fun
     if (first === undefined) return
     const disk = yield* lately(place, first.held)
     if (disk === undefined) return first.wake()
-    for (const one of place.waiting) if (one.mayHaveChanged(disk)) one.wake()
+    const woken = [...place.waiting].filter(({ mayHaveChanged }) => mayHaveChanged(disk))
+    for (const [index, one] of woken.entries()) {
+      if (index > 0 && index % wakesAtOnce === 0) yield* Effect.sleep(Duration.seconds(wakePauseSeconds))
+      one.wake()
+    }
   })
 
   // A look may hang, as on a network file system whose server is gone. It must not delay those at other disks.
