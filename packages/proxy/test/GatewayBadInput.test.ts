@@ -166,6 +166,11 @@ const endless = Effect.gen(function* () {
 })
 
 describe("GatewayLlmProxy with malformed input", () => {
+  it.live.each([2.0001, 3.333])(
+    "starts with a limit of %s seconds, which is no whole number of milliseconds",
+    (seconds) => Effect.scoped(Gateway.make({ requestSecondsMax: seconds, headerSecondsMax: seconds }))
+  )
+
   it.live("answers every malformed request and serves the next request normally", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestSecondsMax: 3, headerSecondsMax: 3 })

@@ -68,14 +68,18 @@ export const meteredBy = (gate: RunGate, connections: RunConnections): Metered =
 })
 
 export const make = (door: GatewayServerOptions): http.Server => {
-  const headersMillis = Math.min(door.headerSecondsMax, door.requestSecondsMax) * 1000
+  // Node takes whole numbers only.
+  const headersMillis = Math.ceil(Math.min(door.headerSecondsMax, door.requestSecondsMax) * 1000)
   const server = http.createServer(
     {
       maxHeaderSize: headerBytesMax,
       headersTimeout: headersMillis,
-      requestTimeout: door.requestSecondsMax * 1000,
+      requestTimeout: Math.ceil(door.requestSecondsMax * 1000),
       keepAliveTimeout: 65_000,
-      connectionsCheckingInterval: Math.min(checkMillis.max, Math.max(checkMillis.min, headersMillis / 2)),
+      connectionsCheckingInterval: Math.min(
+        checkMillis.max,
+        Math.max(checkMillis.min, Math.ceil(headersMillis / 2))
+      ),
       insecureHTTPParser: false,
       // Node would answer these itself, without a rate limit; `unreadable` checks them instead.
       requireHostHeader: false,
