@@ -177,6 +177,36 @@ layer(RunHarness.layer(), options)("invalid specs", (it) => {
   )
 })
 
+/** The first bytes of a program for another architecture than this machine's. */
+const foreign = Buffer.alloc(64)
+foreign.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1])
+foreign.writeUInt16LE(process.arch === "x64" ? 183 : 62, 18)
+
+layer(RunHarness.layer(), options)("programs", (it) => {
+  it.effect.each([
+    ["a script without an interpreter", 'echo "<$1> <$2> $#"', "./program", 0, "<a b> <> 2\n", /^$/u],
+    ["a program of another architecture", foreign, "./program", 126, "", /exec: .\/program: Exec format/u],
+    ["a script whose interpreter is missing", "#!/absent\n", "./program", 127, "", /program: not found/u],
+    ["a file that is not executable", "", "/etc/passwd", 126, "", /exec: \/etc\/passwd: Permission denied/u],
+    ["a program that does not exist", "", "absent", 127, "", /exec: absent: not found/u]
+  ] as const)("starts %s as a shell does", ([, content, program, exitCode, stdout, stderr]) =>
+    Effect.gen(function* () {
+      const path = yield* directory((made) => writeFileSync(join(made, "program"), content, { mode: 0o755 }))
+      const { exitCode: found, output } = yield* run({ ...inDirectory(path), argv: [program, "a b", ""] })
+      assert.deepStrictEqual([found, output.stdout.text], [exitCode, stdout])
+      assert.match(output.stderr.text, stderr)
+    })
+  )
+
+  it.effect("gives an agent no descriptor but those of its input and output", () =>
+    Effect.gen(function* () {
+      const { output } = yield* run({ ...shell(""), argv: ["ls", "/proc/self/fd"] })
+      // The last is that of the directory.
+      assert.strictEqual(output.stdout.text, "0\n1\n2\n3\n")
+    })
+  )
+})
+
 layer(RunHarness.layer(), options)("invalid host resources", (it) => {
   it.effect("fails if the image does not exist", () =>
     refused(
