@@ -59,8 +59,8 @@ export const receiveRun = (openInput = openLowest) => {
 }
 
 /** Executes its arguments. Node ignores two signals, and so would every program that it becomes. */
-const execute = `$SIG{PIPE} = $SIG{XFSZ} = "DEFAULT"; no warnings "exec"; exec { $ARGV[0] } @ARGV;
-  print STDERR "$ARGV[0]: $!\\n"; exit($! == 2 ? 127 : 126)`
+const execute = `$SIG{PIPE} = $SIG{XFSZ} = "DEFAULT";
+  require "/usr/local/bin/cogni-program"; Cogni::Program::become(@ARGV)`
 
 /**
  * Replaces this process with the program of a run, as if nothing had been loaded. For a run that the loaded code is not

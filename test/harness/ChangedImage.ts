@@ -16,8 +16,16 @@ const changed = (program: string, from: string, to: string): string => {
   return parts.join(to)
 }
 
-/** Makes the image, without a build, and removes it when the scope closes. Returns its name. */
-export const acquire = Effect.fnUntraced(function* (program: string, from: string, to: string) {
+/**
+ * Makes the image, without a build, and removes it when the scope closes. Returns its name. `instructions` of a
+ * Dockerfile change its configuration.
+ */
+export const acquire = Effect.fnUntraced(function* (
+  program: string,
+  from: string,
+  to: string,
+  ...instructions: ReadonlyArray<string>
+) {
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-image-"))),
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
@@ -30,13 +38,15 @@ export const acquire = Effect.fnUntraced(function* (program: string, from: strin
   )
   yield* docker("cp", file, `${container}:/usr/local/bin/${program}`)
   const image = `cogni-sandbox/changed:${crypto.randomUUID()}`
-  return yield* Effect.acquireRelease(Effect.as(docker("commit", container, image), image), (name) =>
-    Await.until(
-      "no container has the changed image any more",
-      docker("image", "rm", name).pipe(
-        Effect.as(true),
-        Effect.catchCause(() => Effect.succeed(false))
+  return yield* Effect.acquireRelease(
+    Effect.as(docker("commit", ...instructions.map((line) => `--change=${line}`), container, image), image),
+    (name) =>
+      Await.until(
+        "no container has the changed image any more",
+        docker("image", "rm", name).pipe(
+          Effect.as(true),
+          Effect.catchCause(() => Effect.succeed(false))
+        )
       )
-    )
   )
 })

@@ -4,6 +4,7 @@
  */
 import { assert, describe, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -12,6 +13,8 @@ import { argumentBytesMax, argumentsBytesMax, inputBytesMax } from "@cogni/sandb
 import { Effect } from "effect"
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
+import * as Await from "../harness/Await.ts"
+import * as ChangedImage from "../harness/ChangedImage.ts"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
@@ -177,24 +180,98 @@ layer(RunHarness.layer(), options)("invalid specs", (it) => {
   )
 })
 
-/** The first bytes of a program for another architecture than this machine's. */
-const foreign = Buffer.alloc(64)
-foreign.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1])
-foreign.writeUInt16LE(process.arch === "x64" ? 183 : 62, 18)
+const machine = { x64: 62, arm64: 183 }[process.arch as "x64" | "arm64"]
+const otherMachine = machine === 62 ? 183 : 62
 
-layer(RunHarness.layer(), options)("programs", (it) => {
+/** The first bytes of a program for a machine. */
+const begin = (of: number) => {
+  const header = Buffer.alloc(64)
+  header.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1])
+  header.writeUInt16LE(of, 18)
+  return header
+}
+
+const report = SandboxPool.SandboxPool.use((pool) => pool.report)
+
+/** Runs a spec in a sandbox that has waited. */
+const warm = Effect.fnUntraced(function* (spec: SandboxSpecInput) {
+  yield* Await.until(
+    "a sandbox waits",
+    Effect.map(report, ({ waiting }) => waiting.some(({ shape }) => !/ 400\d /u.test(shape)))
+  )
+  const { hits } = yield* report
+  const result = yield* run(spec)
+  assert.strictEqual((yield* report).hits - hits, 1)
+  return result
+})
+
+const formatError = /exec: .\/program: Exec format/u
+
+layer(RunHarness.layer(undefined, { keep: [{ image: Images.runtime, count: 1 }] }), {
+  ...options,
+  timeout: "3 minutes"
+})("programs", (it) => {
   it.effect.each([
     ["a script without an interpreter", 'echo "<$1> <$2> $#"', "./program", 0, "<a b> <> 2\n", /^$/u],
-    ["a program of another architecture", foreign, "./program", 126, "", /exec: .\/program: Exec format/u],
+    ["a program of another architecture", begin(otherMachine), "./program", 126, "", formatError],
+    ["a program that was cut off", begin(machine), "./program", 126, "", formatError],
+    ["a file that is no program", "echo \0\r\u00ff>made\n", "./program", 126, "", formatError],
+    [
+      "a program whose name ends with a newline",
+      "",
+      "absent\n",
+      127,
+      "",
+      /^[^\n]*exec: absent\n: not found\n$/u
+    ],
     ["a script whose interpreter is missing", "#!/absent\n", "./program", 127, "", /program: not found/u],
     ["a file that is not executable", "", "/etc/passwd", 126, "", /exec: \/etc\/passwd: Permission denied/u],
+    ["a program below a file", "", "/etc/passwd/absent", 127, "", /exec: \/etc\/passwd\/absent: not found/u],
+    ["a program without a name", "", "", 126, "", /exec: : Permission denied/u],
     ["a program that does not exist", "", "absent", 127, "", /exec: absent: not found/u]
-  ] as const)("starts %s as a shell does", ([, content, program, exitCode, stdout, stderr]) =>
+  ] as const)(
+    "starts %s as a shell does, also in a sandbox that has waited",
+    ([, content, program, ...expected]) =>
+      Effect.gen(function* () {
+        const path = yield* directory((made) =>
+          writeFileSync(join(made, "program"), content, { mode: 0o755 })
+        )
+        const of = (argv: SandboxSpecInput["argv"]) => ({ ...inDirectory(path), argv })
+        const argv = [program, "a b", ""] as const
+        const results = [
+          yield* warm(of(argv)),
+          // A shape of its own, of which none waits.
+          yield* run({ ...of(argv), limits: { filesOpenMax: 4000 } }),
+          yield* run(of(["sh", "-c", 'exec "$@"', "sh", ...argv]))
+        ]
+        const [exitCode, stdout, stderr] = expected
+        for (const { exitCode: found, output } of results) {
+          assert.deepStrictEqual([found, output.stdout.text], [exitCode, stdout])
+          assert.match(output.stderr.text, stderr)
+        }
+        const [one, other] = results.map(({ output }) => output.stderr.text)
+        assert.strictEqual(one, other)
+      })
+  )
+})
+
+layer(RunHarness.layer(), options)("programs of images", (it) => {
+  it.effect.each([
+    ["has another entrypoint in Perl", "use constant ENOENT => 2; sub now { die }\n", "ENV A=B"],
+    ["lets Perl decode what it reads", "# Loaded by cogni-init.\n", "ENV PERL_UNICODE=SDA"]
+  ] as const)("starts a program in an image that %s", ([, line, instruction]) =>
     Effect.gen(function* () {
-      const path = yield* directory((made) => writeFileSync(join(made, "program"), content, { mode: 0o755 }))
-      const { exitCode: found, output } = yield* run({ ...inDirectory(path), argv: [program, "a b", ""] })
-      assert.deepStrictEqual([found, output.stdout.text], [exitCode, stdout])
-      assert.match(output.stderr.text, stderr)
+      const mark = "# Loaded by cogni-init.\n"
+      const image = yield* ChangedImage.acquire("cogni-entrypoint", mark, line, instruction)
+      const { output } = yield* run({ ...shell("echo Ж"), image })
+      assert.deepStrictEqual([output.stdout.text, output.stderr.text], ["Ж\n", ""])
+    })
+  )
+
+  it.effect("reports the posture of a process without a parent", () =>
+    Effect.gen(function* () {
+      const options = ["--rm", "--network=none", "--entrypoint=cogni-probe"]
+      assert.match(yield* docker("run", ...options, Images.runtime), /^status Uid:\t1000\t.*^ns net:/msu)
     })
   )
 
