@@ -275,6 +275,19 @@ layer(RunHarness.layer(), options)("programs of images", (it) => {
     })
   )
 
+  it.effect("starts the scripts of a project that pins another version of pnpm", () =>
+    Effect.gen(function* () {
+      const path = yield* directory((made) =>
+        writeFileSync(
+          join(made, "package.json"),
+          JSON.stringify({ packageManager: "pnpm@9.1.0", scripts: { test: "echo ran" } })
+        )
+      )
+      const { exitCode, output } = yield* run({ ...inDirectory(path), argv: ["pnpm", "--silent", "test"] })
+      assert.deepStrictEqual([exitCode, output.stdout.text], [0, "ran\n"], output.stderr.text)
+    })
+  )
+
   it.effect("gives an agent no descriptor but those of its input and output", () =>
     Effect.gen(function* () {
       const { output } = yield* run({ ...shell(""), argv: ["ls", "/proc/self/fd"] })
