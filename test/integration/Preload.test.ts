@@ -173,7 +173,9 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
         const states: Array<string> = []
         for (const id of ids)
           // Those of other tests may be gone.
-          states.push(yield* Effect.orElseSucceed(docker("top", id, "-eo", "pid,stat,args"), () => ""))
+          states.push(
+            yield* Effect.catchCause(docker("top", id, "-eo", "pid,stat,args"), () => Effect.succeed(""))
+          )
         // Others may still load.
         const stopped = states.join("\n").match(/^\d+\s+T\S*\s+node .*receiveRun/gmu) ?? []
         assert.isAtLeast(stopped.length, waiting.length)
