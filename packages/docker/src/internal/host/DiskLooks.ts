@@ -11,9 +11,9 @@ import { attempt } from "./WorkspaceRefusal.ts"
 export const lookSeconds = 1
 
 /**
- * Workspaces that are woken at the same moment, and the pause until the next ones: 256 in a second. Each is counted when
- * it is woken. If all were counted at once, each count would take as long as all of them, and a run is not counted again
- * until a multiple of that time has passed.
+ * Workspaces that are woken at the same moment, and the pause until the next ones: 256 in a second. Each is counted
+ * when it is woken. If all were counted at once, each count would take as long as all of them, and a run is not
+ * counted again until a multiple of that time has passed.
  */
 const wakesAtOnce = 16
 const wakePauseSeconds = 1 / 16
