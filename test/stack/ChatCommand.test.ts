@@ -258,7 +258,21 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
       const { code, stderr } = yield* run(["chat", join(stateDirectory, "none.yaml")])
       assert.strictEqual(code, 78)
       assert.include(stderr, "COGNI_LLM_URL")
-      assert.notInclude(stderr, "--demo", "this command has no such flag")
+      assert.include(stderr, "try it with --demo")
+    })
+  )
+
+  it.effect("answers without a model, with --demo, whatever upstream is configured", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const file = join(stateDirectory, "demo.yaml")
+      writeFileSync(file, configuration)
+      const { code, stderr, stdout } = yield* run(["chat", file, "--demo"], {
+        stdin: messages(["ana", "1", "hello"]),
+        env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
+      })
+      assert.strictEqual(code, 0, stderr)
+      assert.match(String(repliesOf(stdout)[0]?.["text"]), /no model was asked/u, stderr)
     })
   )
 })
