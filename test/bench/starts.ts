@@ -7,7 +7,8 @@
  * It measures `bench pool`, `bench agents` and `bench sharing` on one machine, one after the other, and puts their bars
  * into one table. Exits with 1 if a bar is missed.
  */
-import { spawnSync } from "node:child_process"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -27,9 +28,9 @@ const quick: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /** Runs a benchmark, and returns its results. A missed bar makes it exit with 1, and is in its results. */
-const measure = (name: string, directory: string): Measured => {
+const measure = async (name: string, directory: string): Promise<Measured> => {
   process.stderr.write(`bench ${name}\n`)
-  const { status } = spawnSync(
+  const child = spawn(
     process.execPath,
     [
       ...process.execArgv,
@@ -40,6 +41,13 @@ const measure = (name: string, directory: string): Measured => {
     ],
     { stdio: "inherit" }
   )
+  // Otherwise the benchmark would go on alone.
+  const signals = ["SIGINT", "SIGTERM"] as const
+  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
+  for (const signal of signals) process.once(signal, pass)
+  const [status, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null]
+  for (const one of signals) process.off(one, pass)
+  if (status !== 0 && status !== 1) throw new Error(`bench ${name} ended with ${status ?? signal}`)
   try {
     return JSON.parse(readFileSync(join(directory, `${name}.json`), "utf8")) as Measured
   } catch (cause) {
@@ -50,7 +58,8 @@ const measure = (name: string, directory: string): Measured => {
 const temporary = options.quick ? mkdtempSync(join(tmpdir(), "cogni-bench-")) : undefined
 const directory = options.output ?? temporary ?? join(import.meta.dirname, "results")
 try {
-  const measured = Object.keys(quick).map((name) => ({ name, ...measure(name, directory) }))
+  const measured: Array<Measured & { readonly name: string }> = []
+  for (const name of Object.keys(quick)) measured.push({ name, ...(await measure(name, directory)) })
   const bars = measured.flatMap((one) => one.bars)
   Report.publish({
     name: "starts",

@@ -37,7 +37,8 @@ const isLoad = ({ shape }: Pick<WaitingEntry.Plan, "shape">) => shape.preload !=
 
 /**
  * Lets a load wait for its turn: it takes processors that a run with loaded code needs until it calls its model.
- * Sandboxes that load none are started meanwhile. The limit of the wait counts from its begin, whatever starts then.
+ * Sandboxes that load none are started meanwhile. The limit of the wait counts from its beginning, whatever starts
+ * meanwhile.
  */
 const loadTurns = ({ loadedStarts }: Pick<PoolState.PoolState, "loadedStarts">) => {
   let endMillis: number | undefined
