@@ -9,7 +9,6 @@
  * that it does not read before the agent has started.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import * as JoinedBytes from "./JoinedBytes.ts"
 import { lines, reportBytesMax } from "./PostureReport.ts"
 
 export type Said =
@@ -37,7 +36,8 @@ const newline = 0x0a
 
 export const make = (): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
-  let pending = new Uint8Array(0)
+  let buffer = new Uint8Array(1024)
+  let pendingBytes = 0
   let heardBytes = 0
   let hasStarted = false
   let hasSpoken = false
@@ -66,6 +66,20 @@ export const make = (): Handshake => {
     return { _tag: "Reported", report: report.join("\n") }
   }
 
+  const pending = () => buffer.subarray(0, pendingBytes)
+
+  /** Keeps the beginning of a line. Doubles its memory when it is full, because a piece may have one byte. */
+  const keep = (bytes: Uint8Array) => {
+    const neededBytes = pendingBytes + bytes.byteLength
+    if (neededBytes > buffer.byteLength) {
+      const larger = new Uint8Array(2 * neededBytes)
+      larger.set(pending())
+      buffer = larger
+    }
+    buffer.set(bytes, pendingBytes)
+    pendingBytes = neededBytes
+  }
+
   /** Ends a report that is too long: a program that is not ours wrote it. Nothing needs to wait for more. */
   const tooMuch = (): ReadonlyArray<Said> => {
     hasSpoken = true
@@ -89,19 +103,20 @@ export const make = (): Handshake => {
       heardBytes += chunk.bytes.byteLength
       // Our entrypoint never writes this much. The rest is dropped until the timeout.
       if (heardBytes > reportBytesMax) return { said: mayStart ? [] : tooMuch(), output: undefined }
-      const joined = JoinedBytes.of([pending, chunk.bytes])
       const said: Array<Said> = []
       let from = 0
-      for (let at = joined.indexOf(newline); at !== -1; at = joined.indexOf(newline, from)) {
-        const heard = line(decoder.decode(joined.subarray(from, at)))
+      for (let at = chunk.bytes.indexOf(newline); at !== -1; at = chunk.bytes.indexOf(newline, from)) {
+        keep(chunk.bytes.subarray(from, at))
+        const heard = line(decoder.decode(pending()))
+        pendingBytes = 0
         from = at + 1
         if (heard !== undefined) said.push(heard)
         if (heard?._tag === "Started") {
-          const rest = joined.subarray(from)
+          const rest = chunk.bytes.subarray(from)
           return { said, output: rest.byteLength === 0 ? undefined : { channel: "stderr", bytes: rest } }
         }
       }
-      pending = joined.slice(from)
+      keep(chunk.bytes.subarray(from))
       return { said, output: undefined }
     },
     expectReport: () => {
@@ -115,6 +130,6 @@ export const make = (): Handshake => {
       mayStart = true
     },
     hasSpoken: () => hasSpoken,
-    pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)
+    pending: () => [...report, decoder.decode(pending())].join("\n").trim().slice(-600)
   }
 }
