@@ -81,6 +81,12 @@ describe("SupervisorFrame", () => {
     { arbitrary: { runs: 300, seed: 6 } }
   )
 
+  it("keeps nothing of other commands with the output of one", () => {
+    const others = frame(17, 2, new Uint8Array(SupervisorFrame.framePayloadBytesMax))
+    const [own] = SupervisorFrame.makeDecoder().push(Buffer.concat([frame(18, 1, Buffer.from("a")), others]))
+    assert.strictEqual(own?.told._tag === "Output" ? own.told.bytes.buffer.byteLength : undefined, 1)
+  })
+
   it("decodes the end of a command", () => {
     const decoder = SupervisorFrame.makeDecoder()
     assert.deepStrictEqual(decoder.push(frame(19, 7, numbers(137, 9, 1, 0))), [
@@ -145,9 +151,10 @@ describe("SupervisorFrame", () => {
     const whole = frame(17, 1, new Uint8Array(SupervisorFrame.framePayloadBytesMax))
     const before = process.cpuUsage()
     let found = 0
-    for (let at = 0; at < whole.byteLength; at += 8) found += decoder.push(whole.subarray(at, at + 8)).length
-    assert.strictEqual(found, 1)
-    // Quadratic time would be minutes.
+    for (let turn = 0; turn < 20; turn++)
+      for (let at = 0; at < whole.byteLength; at++) found += decoder.push(whole.subarray(at, at + 1)).length
+    assert.strictEqual(found, 20)
+    // Quadratic time would be half a minute.
     assert.isBelow(process.cpuUsage(before).user / 1000, 5000)
   })
 

@@ -15,8 +15,8 @@ export const windowBytes = 256 * 1024
 /** Minimum cost of an output frame in a window, so that frames of one byte are limited too. */
 export const frameCostBytesMin = 256
 
-/** Maximum payload of a frame from the supervisor, which reads 64 KiB of output at a time. */
-export const framePayloadBytesMax = 1024 * 1024
+/** Maximum payload of a frame from the supervisor, which reads as much output at a time. */
+export const framePayloadBytesMax = 64 * 1024
 
 /** Maximum payload of a frame with input. */
 export const inputPieceBytesMax = 64 * 1024
@@ -135,12 +135,16 @@ export const credit = (id: number, bytes: number): Uint8Array => {
 /** Returns the cost of output in its command's window. */
 export const costOf = (output: Uint8Array): number => Math.max(output.byteLength, frameCostBytesMin)
 
+/** Copies output that is a small part of what it came with: the whole would be kept until the output is read. */
+const alone = (payload: Uint8Array): Uint8Array =>
+  4 * payload.byteLength < payload.buffer.byteLength ? JoinedBytes.of([payload]) : payload
+
 const told = (type: number, payload: Uint8Array): Told => {
   switch (type) {
     case kind.stdout:
-      return { _tag: "Output", channel: "stdout", bytes: payload }
+      return { _tag: "Output", channel: "stdout", bytes: alone(payload) }
     case kind.stderr:
-      return { _tag: "Output", channel: "stderr", bytes: payload }
+      return { _tag: "Output", channel: "stderr", bytes: alone(payload) }
     case kind.exited: {
       if (payload.byteLength !== 16) break
       const view = new DataView(payload.buffer, payload.byteOffset)
