@@ -268,6 +268,17 @@ layer(RunHarness.layer(), options)("programs of images", (it) => {
     })
   )
 
+  it.effect("starts no health check of an image", () =>
+    Effect.gen(function* () {
+      const mark = "# Loaded by cogni-init.\n"
+      const check = "HEALTHCHECK --interval=1ms CMD touch /workspace/checked"
+      const image = yield* ChangedImage.acquire("cogni-entrypoint", mark, `${mark}\n`, check)
+      const path = yield* directory(() => undefined)
+      const { exitCode } = yield* run({ ...inDirectory(path), image, argv: ["sleep", "1"] })
+      assert.deepStrictEqual([exitCode, existsSync(join(path, "checked"))], [0, false])
+    })
+  )
+
   it.effect("reports the posture of a process without a parent", () =>
     Effect.gen(function* () {
       const options = ["--rm", "--network=none", "--entrypoint=cogni-probe"]

@@ -255,6 +255,8 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
               OpenStdin: true,
               StdinOnce: true,
               Tty: false,
+              // The engine would start a program of the image, also before the posture is verified.
+              Healthcheck: { Test: ["NONE"] },
               ...(options.networkDisabled === true ? { NetworkDisabled: true } : {}),
               HostConfig: options.hostConfig
             },

@@ -111,6 +111,7 @@ describe("DockerApi", () => {
             '"Cmd":["sh","-c","echo \'ünï\'"],"Env":["HOME=/tmp"],"User":"1000:1000","WorkingDir":"/workspace",' +
             '"Labels":{"dev.cogni.sandbox.run":"run-000000000001"},"AttachStdin":true,"AttachStdout":true,' +
             '"AttachStderr":true,"OpenStdin":true,"StdinOnce":true,"Tty":false,' +
+            '"Healthcheck":{"Test":["NONE"]},' +
             '"NetworkDisabled":true,"HostConfig":{"NetworkMode":"none","Memory":64,"Tmpfs":{"/tmp":"rw"},"CapDrop":["ALL"]}}'
         }
       ])
