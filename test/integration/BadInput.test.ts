@@ -279,6 +279,15 @@ layer(RunHarness.layer(), options)("programs of images", (it) => {
     })
   )
 
+  it.effect("refuses a volume of an image, also if its entrypoint does not report it", () =>
+    Effect.gen(function* () {
+      const probe = "eval { Cogni::Probe::report($$) }"
+      const hidden = `grep { !m{/data} } ${probe}`
+      const image = yield* ChangedImage.acquire("cogni-entrypoint", probe, hidden, "VOLUME /data")
+      yield* refused({ ...shell("true"), image }, "PostureMismatch", /volume at "\/data".*remove the VOLUME/u)
+    })
+  )
+
   it.effect("reports the posture of a process without a parent", () =>
     Effect.gen(function* () {
       const options = ["--rm", "--network=none", "--entrypoint=cogni-probe"]

@@ -26,6 +26,8 @@ export const Inspected = Schema.Struct({
   /** ID of its image, whatever name that has now. */
   Image: Schema.String,
   HostConfig: Schema.Record(Schema.String, Schema.Unknown),
+  /** Directories and volumes that it mounts: those of `HostConfig`, and those that the image asks for. */
+  Mounts: Schema.optional(Schema.NullOr(Schema.Array(Schema.Struct({ Destination: Schema.String })))),
   /** Programs that clients of the engine have started in it. */
   ExecIDs: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
   Config: Schema.Struct({

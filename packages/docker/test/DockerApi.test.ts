@@ -243,14 +243,14 @@ describe("DockerApi", () => {
       const found = { Id: "c", State, Image: "sha256:1", Name: "/c", ExecIDs: null as null | Array<string> }
       const more = { HostConfig: { Memory: 1 }, GraphDriver: {} }
       const last = { Config: { Labels: null, User: "1000" } }
-      let mounts = ["a", "b"]
+      let mounts = [{ Destination: "/a" }, { Destination: "/b" }]
       const { api } = yield* engine({
         "GET /containers/c/json": (response, request) =>
           json({ ...found, ...more, Mounts: mounts, ...last })(response, request)
       })
       const first = yield* api.inspectAgain("c", undefined)
       assert.strictEqual(first?.inspected.State.Pid, 7)
-      mounts = ["b", "a"]
+      mounts = mounts.toReversed()
       assert.strictEqual(yield* api.inspectAgain("c", first), first)
       found.ExecIDs = ["e"]
       const second = yield* api.inspectAgain("c", first)

@@ -42,6 +42,21 @@ describe("EngineConfiguration", () => {
     assert.lengthOf(of(same, { ...asked, PidsLimit: 7 }).mismatches, 1)
   })
 
+  it("finds a volume that only the image asks for", () => {
+    const { of } = EngineConfiguration.make({ isWaiting: true })
+    const own = asked.Mounts.map(({ Target }) => Target)
+    const mounting = (...paths: ReadonlyArray<string>) => ({
+      ...inspected(),
+      Mounts: paths.map((Destination) => ({ Destination }))
+    })
+    assert.isAbove(own.length, 0)
+    assert.deepStrictEqual(of(mounting(...own), asked).mismatches, [])
+    for (const place of ["/data", "/tmp"])
+      assert.deepStrictEqual(of(mounting(...own, place), asked).mismatches, [
+        `the engine mounts a volume at "${place}", which was not asked for: remove the VOLUME from its image`
+      ])
+  })
+
   it("finds a container that the engine does not know", () => {
     assert.deepStrictEqual(EngineConfiguration.make({ isWaiting: true }).of(undefined, asked).mismatches, [
       "the engine does not know the container"

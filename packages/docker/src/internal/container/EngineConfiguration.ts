@@ -7,7 +7,7 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Inspected } from "../../DockerApi.ts"
 import type * as Hardening from "./Hardening.ts"
-import { engineMismatches } from "./PostureReport.ts"
+import { engineMismatches, mountMismatches } from "./PostureReport.ts"
 
 export interface Compared {
   readonly inspected: Inspected | undefined
@@ -23,7 +23,12 @@ export const make = ({ isWaiting }: { readonly isWaiting: boolean }) => {
       if (inspected === undefined)
         return { inspected, mismatches: ["the engine does not know the container"] }
       const isEqual = equal?.[1] === inspected && isDeepStrictEqual(equal[0], hostConfig)
-      const mismatches = isEqual ? [] : engineMismatches(hostConfig, inspected.HostConfig)
+      const mismatches = isEqual
+        ? []
+        : [
+            ...engineMismatches(hostConfig, inspected.HostConfig),
+            ...mountMismatches(hostConfig, inspected.Mounts ?? [])
+          ]
       equal = isWaiting && mismatches.length === 0 ? [hostConfig, inspected] : undefined
       return { inspected, mismatches }
     }

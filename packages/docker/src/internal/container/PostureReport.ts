@@ -194,6 +194,25 @@ export const engineMismatches = (
   ]
 }
 
+/**
+ * Lists what the engine mounts and was not asked for, a sentence each: a `VOLUME` of the image is a directory of the
+ * host without a limit, and not part of `HostConfig`.
+ */
+export const mountMismatches = (
+  { Mounts }: Pick<HostConfig, "Mounts">,
+  used: ReadonlyArray<{ readonly Destination: string }>
+): ReadonlyArray<string> => {
+  const asked = new Set(Mounts.map(({ Target }) => Target))
+  return used.flatMap(({ Destination }) =>
+    asked.has(Destination)
+      ? []
+      : [
+          `the engine mounts a volume at ${abbreviated(canonical(Destination))}, which was not asked for: ` +
+            "remove the VOLUME from its image"
+        ]
+  )
+}
+
 /** Maximum length of a value in a sentence. The seccomp profile alone has 19,000 characters. */
 const sentenceCharactersMax = 400
 

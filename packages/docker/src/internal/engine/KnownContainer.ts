@@ -2,15 +2,16 @@
  * The engine's answer about a container, which is not parsed and decoded again while the engine answers the same. Pure.
  *
  * An answer has 45 KB, most of it the seccomp profile, and a run in a waiting sandbox waits until it is compared. All
- * that checks read is at its beginning. Mounts follow later, in an order that changes from answer to answer.
+ * that checks read and that can change is at its beginning. Mounts follow later, in an order that changes from answer
+ * to answer, but an engine adds none to a container.
  */
 export interface KnownContainer<Inspected> {
   readonly inspected: Inspected
-  /** Beginning of the answer, with all that a check reads. Absent: this engine writes another order. */
+  /** Beginning of the answer, with all that can change. Absent: this engine writes another order. */
   readonly beginning: string | undefined
 }
 
-/** Where the part that no check reads begins. */
+/** Where the part begins that no check reads, but for the mounts. */
 const rest = ',"GraphDriver":'
 
 const read = ["Id", "Name", "Image", "State", "ExecIDs", "HostConfig"]
