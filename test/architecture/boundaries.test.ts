@@ -131,6 +131,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "RunSpool.ts": ["node:fs/promises"],
+      "internal/container/HostsFile.ts": ["node:fs/promises", "node:os"],
       "internal/container/KernelFacts.ts": ["node:fs"],
       "internal/container/Supervisor.ts": ["node:os"],
       "internal/engine/EngineHttp.ts": ["node:http"],

@@ -86,7 +86,14 @@ const networks = Effect.gen(function* () {
     imageId: () => Effect.succeed(imageId),
     quiet: Effect.void,
     sharesHost: Effect.succeed(true),
-    start: () => Effect.succeed({ id: "holder", imageId, whyUnusable: () => undefined, mismatches: () => [] })
+    start: () =>
+      Effect.succeed({
+        id: "holder",
+        imageId,
+        isNetless: true,
+        whyUnusable: () => undefined,
+        mismatches: () => []
+      })
   })
   const report = yield* keep({
     limits: PoolPolicy.defaults,

@@ -31,6 +31,7 @@ import * as DockerReaper from "./DockerReaper.ts"
 import * as GVisor from "./internal/container/GVisor.ts"
 import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
+import * as HostsFile from "./internal/container/HostsFile.ts"
 import * as ImagePull from "./ImagePull.ts"
 import * as Deadline from "./internal/container/Deadline.ts"
 import * as DirectoryBinder from "./internal/container/DirectoryBinder.ts"
@@ -84,18 +85,20 @@ const make: (
       return refused === undefined ? Effect.void : Effect.fail(refused)
     }
     /** Returns the security settings of a container, unless this runtime cannot start it. */
-    const hardened = (spec: ContainerSpec) =>
-      Effect.map(checkLimits(spec), () => Hardening.hostConfig(spec, { engineRuntime }))
+    const hardened = (spec: ContainerSpec, hosts?: HostsFile.HostsFile) =>
+      Effect.map(checkLimits(spec), () => Hardening.hostConfig(spec, { engineRuntime, hosts }))
     const events = yield* ContainerEvents.make(api)
     const kernelFacts = yield* KernelFacts.make
     const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
     const starts = yield* Semaphore.make(startsConcurrentMax)
     const runStarts = RunStarts.make({ quietMillis, waitMillisMax: quietWaitMillisMax })
-    const sharesHost = yield* Effect.cachedWithTTL(
-      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info)),
+    const info = yield* Effect.cachedWithTTL(
+      api.info,
       // An engine that does not answer now may answer the next run.
       (exit) => (Exit.isSuccess(exit) ? Duration.infinity : 0)
     )
+    const sharesHost = Effect.map(info, (engine) => HostOwner.isSharedWith(api.address, engine))
+    const hostsFiles = yield* HostsFile.make({ address: api.address, info, engineRuntime })
     const binder = yield* DirectoryBinder.make({ address: api.address, info: api.info, engineRuntime })
     const removals = yield* Removals.make(runStarts.quiet)
     const owner = HostOwner.self()
@@ -158,14 +161,23 @@ const make: (
     }
 
     /**
-     * Creates a container of a run, in a network namespace that is ready, if there is one. If no process is left in it
-     * but its first, it ends in the background: the engine needs as long for that as for a start.
+     * Creates a container of a run, in a network namespace that is ready, if there is one. `isNetless`: the engine
+     * does not configure its network. If no process is left in it but its first, it ends in the background: the engine
+     * needs as long for that as for a start.
      */
     const acquireIn = Effect.fnUntraced(function* (
       spec: ContainerSpec,
-      holder: NetworkHolder.NetworkHolder | undefined
+      {
+        holder,
+        isNetless
+      }: Pick<NetworkHolder.NetworkHolder, "isNetless"> & {
+        readonly holder?: NetworkHolder.NetworkHolder | undefined
+      }
     ) {
-      const own = yield* hardened(spec)
+      yield* checkLimits(spec)
+      // Older than the container, so that it is removed after it.
+      const hosts = isNetless && spec.role === "agent" ? yield* hostsFiles.acquire : undefined
+      const own = yield* hardened(spec, hosts)
       const hostConfig = holder === undefined ? own : { ...own, NetworkMode: `container:${holder.id}` }
       let isEmpty = () => false
       // Closed in the background too, because the container ends when its streams do.
@@ -179,8 +191,7 @@ const make: (
         hostConfig,
         ...Deadline.program(spec),
         env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
-        // Our own programs resolve no names, so they need no `/etc/hosts`. Agents and holders of networks do.
-        networkDisabled: spec.role !== "agent" && spec.network.mode === "none",
+        networkDisabled: isNetless && holder === undefined,
         expirySecondsMax: spec.limits.runtimeSecondsMax
       }).pipe(
         Effect.flatMap((id) =>
@@ -188,6 +199,7 @@ const make: (
             spec,
             hostConfig,
             networkMismatches: holder?.mismatches,
+            hosts,
             isWaiting: false
           })
         ),
@@ -204,18 +216,38 @@ const make: (
       quiet: runStarts.quiet,
       start: Effect.fnUntraced(function* (image) {
         const spec = NetworkHolder.specOf(image, waitingId())
+        const isNetless = yield* hostsFiles.isPossible
         const hostConfig = yield* hardened(spec)
         const id = yield* create(spec, {
           hostConfig,
           ...NetworkHolder.program,
           env: [],
+          networkDisabled: isNetless,
           expirySecondsMax: runSecondsMax,
           role: "network"
         })
         return yield* NetworkHolder.make(
           api,
+          isNetless,
           yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
         )
+      })
+    })
+
+    /** Acquires a container with a namespace of its own, which the engine configures only if it must. */
+    const acquireAlone = Effect.fnUntraced(function* (spec: ContainerSpec, startEnded: Effect.Effect<void>) {
+      const configured = acquireIn(spec, { isNetless: false })
+      if (!(yield* hostsFiles.isPossible)) return startingUntil(yield* configured, startEnded)
+      const own = yield* Effect.scope
+      const scope = yield* Scope.fork(own)
+      return yield* JoinedContainer.make({
+        way: "a network that the engine does not configure",
+        startEnded,
+        joined: Scope.provide(acquireIn(spec, { isNetless: true }), scope),
+        isOfWay: hostsFiles.isCauseOf,
+        noteFailure: hostsFiles.noteFailure,
+        leave: Scope.close(scope, Exit.void),
+        unjoined: Scope.provide(configured, own)
       })
     })
 
@@ -226,11 +258,13 @@ const make: (
         return yield* nameInUse(nameOf(runId, role))
       yield* requireInternal(api, spec)
       yield* ensureImage(image)
-      if (role !== "agent") return yield* acquireIn(spec, undefined)
+      // Our own programs resolve no names, so they need no `/etc/hosts`.
+      if (role !== "agent") return yield* acquireIn(spec, { isNetless: network.mode === "none" })
       // An earlier container of this ID has its name until it is removed.
       yield* removals.settled(runId)
       const startEnded = yield* Effect.acquireRelease(runStarts.note, (end) => end)
-      if (network.mode !== "none") return startingUntil(yield* acquireIn(spec, undefined), startEnded)
+      if (network.mode !== "none")
+        return startingUntil(yield* acquireIn(spec, { isNetless: false }), startEnded)
       // The holder goes with the container that has joined it, in any order: each keeps the namespace.
       const scope = yield* Scope.fork(yield* Effect.scope)
       const taken = yield* Scope.provide(
@@ -239,23 +273,27 @@ const make: (
         ),
         scope
       )
-      if (taken === undefined) return startingUntil(yield* acquireIn(spec, undefined), startEnded)
+      if (taken === undefined) return yield* acquireAlone(spec, startEnded)
       const own = yield* Effect.scope
+      const { holder } = taken
       return yield* JoinedContainer.make({
+        way: "a ready network",
         startEnded,
-        joined: Scope.provide(acquireIn(spec, taken.holder), scope),
-        isOfNetwork: (error) => NetworkHolder.isCauseOf(taken.holder, error),
+        joined: Scope.provide(acquireIn(spec, { holder, isNetless: holder.isNetless }), scope),
+        isOfWay: (error) => NetworkHolder.isCauseOf(holder, error) || hostsFiles.isCauseOf(error),
         noteFailure: networks.noteFailure,
         leave: Scope.close(scope, Exit.void),
-        unjoined: Scope.provide(acquireIn(spec, undefined), own)
+        unjoined: Scope.provide(acquireAlone(spec, startEnded), own)
       })
     })
 
-    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
-      const spec = asContainer(waiting)
-      const hostConfig = yield* hardened(spec)
-      yield* ensureImage(spec.image)
-      const { waitSecondsMax } = waiting
+    /** Prepares a sandbox. With `hosts`, the engine does not configure its network. */
+    const prepareIn = Effect.fnUntraced(function* (
+      { waitSecondsMax }: WaitingSpec,
+      spec: ContainerSpec,
+      hosts: HostsFile.HostsFile | undefined
+    ) {
+      const hostConfig = yield* hardened(spec, hosts)
       // Older than the container, so that it is found here until it is removed.
       const runs: Array<RunId> = []
       yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
@@ -263,9 +301,10 @@ const make: (
         hostConfig,
         ...Deadline.waitingProgram(spec, waitSecondsMax),
         env: ContainerEnvironment.ofWaiting,
+        networkDisabled: hosts !== undefined,
         expirySecondsMax: waitSecondsMax + runSecondsMax
       })
-      const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
+      const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, hosts, isWaiting: true })
       const noteRun = (runId: RunId) => {
         if (bound.has(runId)) return undefined
         const run = { id, isStarted: false }
@@ -278,10 +317,28 @@ const make: (
         binder,
         spec,
         hostConfig,
-        hardened,
+        hardened: (run) => hardened(run, hosts),
         nameOf,
         noteRun
       })
+    })
+
+    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
+      const spec = asContainer(waiting)
+      yield* checkLimits(spec)
+      yield* ensureImage(spec.image)
+      const own = yield* Effect.scope
+      if (!(yield* hostsFiles.isPossible)) return yield* prepareIn(waiting, spec, undefined)
+      const scope = yield* Scope.fork(own)
+      const netless = Effect.flatMap(hostsFiles.acquire, (hosts) => prepareIn(waiting, spec, hosts))
+      return yield* Scope.provide(netless, scope).pipe(
+        Effect.catchIf(hostsFiles.isCauseOf, () =>
+          hostsFiles.noteFailure.pipe(
+            Effect.andThen(Scope.close(scope, Exit.void)),
+            Effect.andThen(Scope.provide(prepareIn(waiting, spec, undefined), own))
+          )
+        )
+      )
     })
 
     return ContainerRuntime.of({

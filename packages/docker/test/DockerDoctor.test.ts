@@ -6,6 +6,7 @@ import {
   directoriesFinding,
   engineFindings,
   examine,
+  networksFinding,
   runtimeFinding,
   workspaceFinding
 } from "@cogni/sandbox-docker/DockerDoctor"
@@ -16,7 +17,7 @@ import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { hostname, release, tmpdir } from "node:os"
 import { join } from "node:path"
 
 const info: Info = {
@@ -127,6 +128,15 @@ describe("DockerDoctor", () => {
       assert.match(cold.detail, /^a run in one starts cold, also with a pool: this process is not root|kata/u)
     })
   )
+
+  it("says why the engine configures the network of each sandbox, if it does", () => {
+    const here = { ...info, Name: hostname(), KernelVersion: release(), DefaultRuntime: "runc" }
+    const address = { type: "unix", path: "/run/docker.sock" } as const
+    assert.strictEqual(networksFinding(address, here).detail, "sandboxes start without the engine's help")
+    const elsewhere = networksFinding(address, { ...here, Name: "another" })
+    assert.strictEqual(elsewhere.status, "ok")
+    assert.include(elsewhere.detail, "takes a third of a start: the engine is not on this host")
+  })
 
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])

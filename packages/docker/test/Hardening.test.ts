@@ -77,6 +77,26 @@ describe("Hardening", () => {
     })
   })
 
+  it("mounts its /etc/hosts read-only if the engine does not configure its network, and changes nothing else", () => {
+    const written = hostConfig(ContainerSpecs.written)
+    assert.deepStrictEqual(
+      hostConfig(ContainerSpecs.written, { hosts: { path: "/tmp/cogni-hosts-0/one" } }),
+      {
+        ...written,
+        Mounts: [
+          ...written.Mounts,
+          {
+            Type: "bind",
+            Source: "/tmp/cogni-hosts-0/one",
+            Target: "/etc/hosts",
+            ReadOnly: true,
+            BindOptions: { Propagation: "rprivate" }
+          }
+        ]
+      }
+    )
+  })
+
   it("gives gVisor the same list of system calls, and nothing else", () => {
     assert.deepStrictEqual(hostConfig(ContainerSpecs.written, { engineRuntime: "runsc" }), {
       ...hostConfig(ContainerSpecs.written),
@@ -120,5 +140,10 @@ describe("Hardening", () => {
       config.Mounts.map(({ Target, ReadOnly }) => [Target, ReadOnly]),
       spec.mounts.map(({ readOnly, target }) => [target, readOnly])
     )
+    const hosts = { path: "/hosts" }
+    assert.deepStrictEqual(hostConfig(spec, { hosts }), {
+      ...config,
+      Mounts: [...config.Mounts, ...hostConfig({ ...spec, mounts: [] }, { hosts }).Mounts]
+    })
   })
 })

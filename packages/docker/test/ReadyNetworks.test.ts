@@ -38,6 +38,7 @@ const world = Effect.fnUntraced(function* (
         return {
           id,
           imageId: images.current,
+          isNetless: true,
           whyUnusable: () => (state.usable ? undefined : "planted"),
           mismatches: () => []
         }

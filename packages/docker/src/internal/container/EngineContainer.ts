@@ -28,6 +28,7 @@ import * as Deadline from "./Deadline.ts"
 import * as DirectoryBinder from "./DirectoryBinder.ts"
 import * as EngineConfiguration from "./EngineConfiguration.ts"
 import type * as Hardening from "./Hardening.ts"
+import type * as HostsFile from "./HostsFile.ts"
 import * as LoadedProgram from "./LoadedProgram.ts"
 import type * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
@@ -53,6 +54,8 @@ export interface Asked {
   readonly networkMismatches?:
     | ((joined: Pick<DockerApi.Inspected, "Id" | "State">) => ReadonlyArray<string>)
     | undefined
+  /** Its `/etc/hosts`, if the engine does not configure its network. */
+  readonly hosts?: HostsFile.HostsFile | undefined
 }
 
 type Compared = EngineConfiguration.Compared
@@ -145,7 +148,7 @@ export const open = Effect.fnUntraced(function* (
     if (!held) return undefined
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
-    const seen = yield* seenIn(atStart, Witnesses.look(report, atStart, asked.spec))
+    const seen = yield* seenIn(atStart, Witnesses.look(report, atStart, asked))
     processId = PostureReport.takesDirectory(report) ? inspected?.State.Pid : undefined
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
@@ -154,7 +157,7 @@ export const open = Effect.fnUntraced(function* (
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
     Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
-      seenIn(atStart, Witnesses.look(report, atStart, asked.spec))
+      seenIn(atStart, Witnesses.look(report, atStart, asked))
     )
 
   /**
@@ -162,12 +165,12 @@ export const open = Effect.fnUntraced(function* (
    * the host is bound into it before it hears of the run.
    */
   const claim = (
-    run: Omit<Asked, "sinceMillis">,
+    run: Pick<Asked, "hostConfig" | "spec">,
     { inspected, named }: OnEngine,
     bindDirectory?: (processId: number) => Effect.Effect<void, ContainerError>
   ) =>
     Effect.gen(function* () {
-      asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
+      asked = { ...run, hosts: first.hosts, sinceMillis: yield* Clock.currentTimeMillis }
       yield* requireUntroubled(troubled)
       const word = yield* token
       const hasDirectory = bindDirectory !== undefined
@@ -180,7 +183,7 @@ export const open = Effect.fnUntraced(function* (
       const claiming = (binding ?? Effect.void).pipe(
         Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word)),
         // The engine's answers come later in most cases.
-        Effect.map((report) => ({ report, witnessed: Witnesses.look(report, atStart, run.spec) }))
+        Effect.map((report) => ({ report, witnessed: Witnesses.look(report, atStart, asked) }))
       )
       const comparing = Effect.map(inspected, (found) => configuration.of(found, run.hostConfig))
       const [, { report, witnessed }, configured] = yield* Effect.all([named, claiming, comparing], {

@@ -13,6 +13,14 @@ import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>
 
+/** A file of this host that a sandbox has as its `/etc/hosts`. */
+interface HostsPath {
+  readonly path: string
+}
+
+/** Where a sandbox has the file with the address of `localhost`. */
+export const hostsTarget = "/etc/hosts"
+
 /** Size of a container's `/dev/shm`. */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
@@ -25,8 +33,11 @@ const cpuPeriodMicros = 100_000
 export const hostConfig = (
   spec: ContainerSpec,
   {
-    engineRuntime
+    engineRuntime,
+    hosts
   }: {
+    /** Its `/etc/hosts`, if the engine does not configure its network. */
+    readonly hosts?: HostsPath | undefined
     /** OCI runtime that starts the container, as the engine names it. Absent: the engine's default. */
     readonly engineRuntime?: string | undefined
   } = {}
@@ -51,7 +62,7 @@ export const hostConfig = (
     LogConfig: { Type: "none", Config: {} },
     Memory: limits.memoryBytesMax,
     MemorySwap: limits.memoryBytesMax,
-    Mounts: spec.mounts.map(mount),
+    Mounts: [...spec.mounts, ...(hosts === undefined ? [] : [hostsMount(hosts)])].map(mount),
     NetworkMode: networkMode(spec.network),
     OomKillDisable: false,
     PidMode: "",
@@ -78,6 +89,13 @@ export const hostConfig = (
 }
 
 const networkMode = (network: Network): string => (network.mode === "none" ? "none" : network.networkName)
+
+const hostsMount = ({ path }: HostsPath): Mount => ({
+  type: "directory",
+  source: path,
+  target: hostsTarget,
+  readOnly: true
+})
 
 const mount = ({ readOnly, source, target, type }: Mount) =>
   type === "directory"

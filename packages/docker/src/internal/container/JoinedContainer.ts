@@ -1,8 +1,9 @@
 /**
- * A container that joins a network namespace which is ready.
+ * A container that starts in a cheaper way, which may not work: it joins a network namespace that is ready, or has one
+ * that the engine does not configure.
  *
- * Until its agent starts, nothing of the run has happened in it. If that namespace cannot be used, it is removed, and
- * the run gets a container with a namespace of its own. Any other failure is the run's.
+ * Until its agent starts, nothing of the run has happened in it. If the way cannot be used, the container is removed,
+ * and the run gets another one. Any other failure is the run's.
  */
 import type { Container, ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
@@ -11,20 +12,22 @@ import { Effect, Stream } from "effect"
 type Created = Effect.Effect<Container, ContainerError>
 
 export const make = Effect.fnUntraced(function* (attempts: {
+  /** Its way, as a message names it. */
+  readonly way: string
   readonly joined: Created
-  /** Whether a failure is one of the namespace. */
-  readonly isOfNetwork: (error: ContainerError | PostureMismatch) => boolean
+  /** Whether a failure is one of the way. */
+  readonly isOfWay: (error: ContainerError | PostureMismatch) => boolean
   readonly noteFailure: Effect.Effect<void>
-  /** Removes the container that has joined, and the namespace. */
+  /** Removes the container, and the namespace that it has joined. */
   readonly leave: Effect.Effect<void>
   readonly unjoined: Created
   readonly startEnded: Effect.Effect<void>
 }) {
   let hasLeft = false
   const otherwise = <E extends ContainerError | PostureMismatch>(error: E) => {
-    if (hasLeft || !attempts.isOfNetwork(error)) return Effect.fail(error)
+    if (hasLeft || !attempts.isOfWay(error)) return Effect.fail(error)
     hasLeft = true
-    return Effect.logWarning(`a ready network could not be used: ${error.message}`).pipe(
+    return Effect.logWarning(`${attempts.way} could not be used: ${error.message}`).pipe(
       Effect.andThen(attempts.noteFailure),
       Effect.andThen(attempts.leave),
       Effect.andThen(attempts.unjoined)

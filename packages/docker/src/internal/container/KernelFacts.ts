@@ -175,6 +175,15 @@ export const networkNamespace = (processId: number, containerId: string): string
   }
 }
 
+/** Returns the number of this process's network namespace, as a posture has it. `undefined`: it cannot be read. */
+export const ownNetworkNamespace = (): string | undefined => {
+  try {
+    return /\d+/u.exec(readlinkSync("/proc/self/ns/net"))?.[0]
+  } catch {
+    return undefined
+  }
+}
+
 /** Returns the IDs of a container's processes. `undefined`: this host cannot read them. */
 export const processes = (processId: number, containerId: string): ReadonlyArray<number> | undefined => {
   const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)

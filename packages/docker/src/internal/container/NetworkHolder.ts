@@ -18,6 +18,8 @@ export interface NetworkHolder {
   readonly id: string
   /** ID of the image that it was started with. */
   readonly imageId: string
+  /** Whether the engine did not configure the namespace, so that who joins it needs an `/etc/hosts`. */
+  readonly isNetless: boolean
   /** Returns why no run may join it; `undefined` if one may. */
   readonly whyUnusable: () => string | undefined
   /** Lists what the kernel shows to be wrong with the namespace of a container that has joined it, a sentence each. */
@@ -89,6 +91,7 @@ export const isCauseOf = (
 /** Starts it, and notes which namespace it has. */
 export const make = Effect.fnUntraced(function* (
   api: Pick<DockerApi["Service"], "inspect">,
+  isNetless: boolean,
   { container, endedNow, troubled }: Effect.Success<ReturnType<typeof EngineContainer.open>>
 ) {
   yield* container.start
@@ -110,6 +113,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     id: container.id,
     imageId: inspected.Image,
+    isNetless,
     whyUnusable,
     mismatches: ({ Id, State }) => {
       const joined = KernelFacts.networkNamespace(State.Pid, Id)

@@ -10,6 +10,8 @@ import { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
 import { Effect } from "effect"
 import type { Inspected } from "../../DockerApi.ts"
 import type * as EngineConfiguration from "./EngineConfiguration.ts"
+import { hostsTarget } from "./Hardening.ts"
+import * as HostsFile from "./HostsFile.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import * as PostureReport from "./PostureReport.ts"
 
@@ -25,32 +27,33 @@ export interface Witnessed {
   readonly process: ReturnType<typeof KernelFacts.firstProcess>
 }
 
+/** Specification that a container is checked against. */
+interface Checked {
+  readonly spec: Pick<ContainerSpec, "mounts">
+  readonly networkMismatches?: ((joined: Inspected) => ReadonlyArray<string>) | undefined
+  /** Its `/etc/hosts`, if the engine does not configure its network. */
+  readonly hosts?: HostsFile.HostsFile | undefined
+}
+
 /** Looks at a container that has reported its posture. */
 export const look = (
   report: string,
   { inspected }: Pick<EngineConfiguration.Compared, "inspected">,
-  { mounts }: Pick<ContainerSpec, "mounts">
+  { hosts, spec: { mounts } }: Pick<Checked, "hosts" | "spec">
 ): Witnessed => {
   const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
+  const looked = hosts === undefined ? held : [...held, hostsTarget]
   return {
     inside: PostureReport.parseReport(report),
     processId: inspected?.State.Pid,
-    process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, held)
+    process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
   }
 }
 
 /** Combines the reports of all witnesses, or fails with the mismatches. */
 export const posture = (
   { inspected, mismatches }: EngineConfiguration.Compared,
-  {
-    bootId,
-    networkMismatches,
-    spec
-  }: {
-    readonly bootId: string
-    readonly spec: Pick<ContainerSpec, "mounts">
-    readonly networkMismatches?: ((joined: Inspected) => ReadonlyArray<string>) | undefined
-  },
+  { bootId, hosts, networkMismatches, spec }: Checked & { readonly bootId: string },
   { inside, process, processId }: Witnessed
 ): Effect.Effect<Posture, PostureMismatch> => {
   if (inside === undefined || inspected === undefined) {
@@ -60,6 +63,9 @@ export const posture = (
     ...mismatches,
     ...(processId === inspected.State.Pid ? [] : ["the engine names another first process than before"]),
     ...(networkMismatches?.(inspected) ?? []),
+    ...(hosts === undefined
+      ? []
+      : HostsFile.mismatches(hosts, inside, { onHost: process?.identities.get(hostsTarget) })),
     ...(process === undefined
       ? []
       : [

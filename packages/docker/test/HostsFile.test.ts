@@ -1,0 +1,171 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ContainerFailed, PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import type { PostureMount } from "@cogni/sandbox-core/Posture"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import {
+  chmodSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync
+} from "node:fs"
+import { hostname, release, tmpdir } from "node:os"
+import { join } from "node:path"
+import type { Info } from "../src/DockerApi.ts"
+import * as HostsFile from "../src/internal/container/HostsFile.ts"
+
+const here = { Name: hostname(), KernelVersion: release(), DefaultRuntime: "runc", SecurityOptions: [] }
+const address = { type: "unix", path: "/var/run/docker.sock" } as const
+const away = new RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" })
+
+const temporary = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-hosts-test-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+const made = Effect.fnUntraced(function* (
+  info: Effect.Effect<Info, RuntimeUnavailable> = Effect.die("not asked")
+) {
+  const directory = join(yield* temporary, "hosts")
+  return { directory, ...(yield* HostsFile.make({ address, directory, info })) }
+})
+
+describe("HostsFile", () => {
+  it.effect("writes a file for each container, which all users can read and none can write", () =>
+    Effect.gen(function* () {
+      const { acquire, directory } = yield* made()
+      const before = process.umask(0o077)
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.umask(before)))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const [one, other] = [yield* acquire, yield* acquire]
+          const stats = statSync(one.path)
+          assert.strictEqual(stats.mode & 0o777, 0o444)
+          assert.strictEqual(readFileSync(one.path, "utf8"), HostsFile.content)
+          assert.deepStrictEqual(one.identity, { device: String(stats.dev), inode: String(stats.ino) })
+          assert.notStrictEqual(one.identity.inode, other.identity.inode)
+          assert.strictEqual(statSync(directory).mode & 0o777, 0o700)
+        })
+      )
+      assert.deepStrictEqual(readdirSync(directory), [])
+    })
+  )
+
+  it.effect("removes what killed processes left two days ago, and nothing younger", () =>
+    Effect.gen(function* () {
+      const { acquire, directory } = yield* made()
+      yield* Effect.scoped(acquire)
+      const nowSeconds = 1_000_000
+      yield* TestClock.setTime(nowSeconds * 1000)
+      const again = yield* HostsFile.make({ address, directory, info: Effect.fail(away) })
+      for (const [name, ageSeconds] of Object.entries({ old: 172_801, young: 172_799 })) {
+        writeFileSync(join(directory, name), "")
+        utimesSync(join(directory, name), nowSeconds - ageSeconds, nowSeconds - ageSeconds)
+      }
+      yield* Effect.scoped(again.acquire)
+      assert.deepStrictEqual(readdirSync(directory), ["young"])
+    })
+  )
+
+  it.effect("writes nothing in a directory that other users can write", () =>
+    Effect.gen(function* () {
+      const { acquire, directory, isCauseOf } = yield* made()
+      yield* Effect.scoped(acquire)
+      chmodSync(directory, 0o777)
+      const error = yield* Effect.flip(acquire)
+      assert.include(error.message, "can be written by other users")
+      assert.isTrue(isCauseOf(error))
+    })
+  )
+
+  it.effect("is possible if the engine is on this host, and for a minute not after a failure", () =>
+    Effect.gen(function* () {
+      const answers = [Effect.fail(away)]
+      const files = yield* made(
+        Effect.suspend(() => answers.pop() ?? Effect.succeed(here as unknown as Info))
+      )
+      assert.isFalse(yield* files.isPossible, "the engine does not answer")
+      assert.isTrue(yield* files.isPossible)
+      yield* files.noteFailure
+      assert.isFalse(yield* files.isPossible)
+      yield* TestClock.adjust("1 minute")
+      assert.isTrue(yield* files.isPossible)
+    })
+  )
+
+  it.effect("is not possible with gVisor, which is not asked", () =>
+    Effect.gen(function* () {
+      const files = yield* HostsFile.make({ address, info: Effect.die("asked"), engineRuntime: "runsc" })
+      assert.isFalse(yield* files.isPossible)
+    })
+  )
+
+  it("needs an engine with the disk, the kernel and the users of this process", () => {
+    assert.isUndefined(HostsFile.whyNot(address, here))
+    const others = [
+      { ...here, KernelVersion: "another" },
+      { ...here, Name: "another" },
+      { ...here, DefaultRuntime: "kata" },
+      { ...here, SecurityOptions: ["name=rootless"] },
+      { ...here, SecurityOptions: ["name=userns"] },
+      { ...here, SecurityOptions: ["name=seccomp,profile=default", "name=selinux"] }
+    ]
+    for (const other of others) assert.isDefined(HostsFile.whyNot(address, other), JSON.stringify(other))
+    assert.isDefined(HostsFile.whyNot({ type: "tcp", host: "localhost", port: 2375 }, here))
+  })
+
+  const identity = { device: "1", inode: "2" }
+  const mount = (more: Partial<typeof PostureMount.Type> = {}): typeof PostureMount.Type => ({
+    target: "/etc/hosts",
+    fileSystem: "ext4",
+    readOnly: true,
+    options: ["ro"],
+    ...more
+  })
+  const found = (
+    mounts: ReadonlyArray<typeof PostureMount.Type>,
+    { inode = "2", network = "5" }: { readonly inode?: string; readonly network?: string } = {}
+  ) =>
+    HostsFile.mismatches(
+      { path: "/hosts", identity },
+      { mounts, namespaces: network === "" ? {} : { net: network } },
+      { network: "4", onHost: { device: "1", inode } }
+    )
+
+  it("accepts its own file, mounted once and read-only, in another network namespace than this process", () => {
+    assert.deepStrictEqual(found([mount()]), [])
+    const unseen = { network: undefined, onHost: undefined }
+    const posture = { mounts: [mount()], namespaces: { net: "5" } }
+    assert.deepStrictEqual(HostsFile.mismatches({ path: "/hosts", identity }, posture, unseen), [])
+  })
+
+  it.each([
+    ["no mount", found([mount({ target: "/workspace/hosts" })])],
+    ["two mounts", found([mount(), mount()])],
+    ["a mount that can be written", found([mount({ readOnly: false })])],
+    ["another file", found([mount()], { inode: "3" })],
+    ["the namespace of the host", found([mount()], { network: "4" })],
+    ["no namespace", found([mount()], { network: "" })]
+  ])("names %s", (_, sentences) => {
+    assert.strictEqual(sentences.length, 1, sentences.join("; "))
+  })
+
+  it.effect("is the cause of failures that name it, and of no others", () =>
+    Effect.gen(function* () {
+      const { directory, isCauseOf } = yield* made()
+      const failed = (detail: string) => new ContainerFailed({ operation: "create", detail, remedy: "none" })
+      const [other] = found([mount()], { network: "4" })
+      const [file] = found([])
+      assert.isTrue(isCauseOf(failed(`bind source path does not exist: ${directory}/a`)))
+      assert.isTrue(isCauseOf(failed('error mounting "/a" to rootfs at "/etc/hosts"')))
+      assert.isTrue(isCauseOf(new PostureMismatch({ mismatches: [file!] })))
+      assert.isFalse(isCauseOf(new PostureMismatch({ mismatches: [file!, other!] })))
+      assert.isFalse(isCauseOf(failed("no such image")))
+      assert.isFalse(isCauseOf(away))
+    })
+  )
+})
