@@ -88,10 +88,18 @@ const nextFiles: Readonly<Record<string, () => string>> = {
 }
 
 /**
- * Configuration of a build with webpack, which would otherwise write a cache of 400 MB for the next build. It changes
- * nothing in what is built. Turbopack refuses a configuration of webpack.
+ * Configurations that leave out what the tests do not read: the caches for a next build, of 400 and 80 MB, and the
+ * lists of files that a copy of the application would need on another machine. They change nothing in what is built.
+ * Turbopack refuses a configuration of webpack.
  */
-const withoutCache = "export default { webpack: (config) => ({ ...config, cache: false }) }\n"
+const configurations = {
+  "--turbopack": "export default { experimental: { turbopackFileSystemCacheForBuild: false } }\n",
+  "--webpack":
+    "export default {\n" +
+    "  webpack: (config) => ({ ...config, cache: false }),\n" +
+    '  outputFileTracingExcludes: { "next-server": ["**/*"] }\n' +
+    "}\n"
+} as const
 
 /** Libraries that an application with Next.js depends on. */
 export const nextLibraries: ReadonlyArray<string> = ["@tanstack/react-query", "next", "react", "react-dom"]
@@ -107,20 +115,19 @@ export interface Asked<A> {
 }
 
 /**
- * Builds an application with Next.js in a project, as Next.js does without a configuration, asks its route for the
- * report, and looks at its page. The packages are taken away before it starts, so the build must contain them.
+ * Builds an application with Next.js in a project, asks its route for the report, and looks at its page. The packages
+ * are taken away before it starts, so the build must contain them.
  */
 export const askNext = async <A>(
   project: string,
-  bundler: "--turbopack" | "--webpack",
+  bundler: keyof typeof configurations,
   look: (url: string) => Promise<A>
 ): Promise<Asked<A>> => {
   for (const [name, text] of Object.entries(nextFiles)) {
     mkdirSync(dirname(join(project, name)), { recursive: true })
     writeFileSync(join(project, name), text())
   }
-  const configuration = join(project, "next.config.mjs")
-  if (bundler === "--webpack") writeFileSync(configuration, withoutCache)
+  writeFileSync(join(project, "next.config.mjs"), configurations[bundler])
   await PackedPackages.run(project, ...next("build", bundler))
   const packages = ["@cogni", "effect"].map((name) => join(project, "node_modules", name))
   for (const path of packages) renameSync(path, `${path}.away`)
