@@ -260,6 +260,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   cli: {
     libraries: ["@effect/platform-node", "csv-stringify", "effect"],
     world: {
+      "CompiledCode.ts": ["node:module"],
       "MetricsPort.ts": ["node:http", "node:perf_hooks"],
       "ServeCommand.ts": ["node:http"],
       "bin.ts": ["node:module"]

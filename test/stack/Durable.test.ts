@@ -11,10 +11,10 @@ import * as DurableRun from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { request as forward } from "node:http"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { freePort } from "../harness/FreePort.ts"
@@ -88,6 +88,7 @@ const world = Effect.gen(function* () {
   )
   const { grant, token } = yield* Schema.decodeUnknownEffect(Issued)(created.stdout.toString("utf8"))
   const file = yield* tokenFile(token)
+  const compiled = join(dirname(file), "compiled")
   const keeper = Effect.gen(function* () {
     const started = yield* cli.start(["serve", "--no-page", "--port", String(port)], {
       env: { ...model.env, SANDBOX_ENABLED: "true" }
@@ -98,13 +99,13 @@ const world = Effect.gen(function* () {
   const worker = Effect.gen(function* () {
     const url = `http://127.0.0.1:${port}`
     const argv = ["--name", "host-1", "--keeper", url, "--token-file", file, "--temporal", address]
-    const started = yield* cli.start(["worker", ...argv])
+    const started = yield* cli.start(["worker", ...argv], { env: { NODE_COMPILE_CACHE: compiled } })
     yield* started.said(/worker host-1 takes runs/u)
     return started
   })
   const submitted = `--grant ${grant.id} --wait --output json --temporal ${address}`.split(" ")
   const submit = (runId: string) => cli.start(["submit", "Where is Lima?", "--run-id", runId, ...submitted])
-  return { cli, address, model, grantId: grant.id, keeper, worker, submit }
+  return { cli, address, model, grantId: grant.id, keeper, worker, compiled, submit }
 })
 
 /** Containers of a run that still exist. */
@@ -118,7 +119,7 @@ layer(CliProcess.layer)("durable runs", (it) => {
     "outlive a killed worker, end as lost with a killed keeper, and stop when they are cancelled",
     () =>
       Effect.gen(function* () {
-        const { address, cli, grantId, keeper, model, submit, worker } = yield* world
+        const { address, cli, compiled, grantId, keeper, model, submit, worker } = yield* world
         const firstKeeper = yield* keeper
         const firstWorker = yield* worker
 
@@ -127,6 +128,8 @@ layer(CliProcess.layer)("durable runs", (it) => {
         yield* model.asked(1)
         yield* firstWorker.kill("SIGKILL")
         yield* firstWorker.ended
+        const kept = readdirSync(compiled, { recursive: true })
+        assert.isAbove(kept.length, 100, "the next worker must compile everything again")
         const secondWorker = yield* worker
         // One that ends in order gives the run back at once.
         yield* secondWorker.kill("SIGTERM")

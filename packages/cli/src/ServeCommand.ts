@@ -11,6 +11,7 @@ import { Context, Effect, Layer, Result, Schema } from "effect"
 import { HttpServer } from "effect/http"
 import { NetAddress } from "effect/net"
 import { createServer, type Server } from "node:http"
+import * as CompiledCode from "./CompiledCode.ts"
 import type * as DurableServe from "./DurableServe.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
@@ -114,6 +115,7 @@ export const serve = Effect.fnUntraced(function* (input: DurableServe.DurableSer
   if (operator !== undefined) yield* output.stderr(`operator's port on ${urlOf(operator)}\n`)
   if (!input.noPage) yield* output.stderr(`web page on ${urlOf(context)}/sandbox\n`)
   yield* output.stderr(`listening on ${urlOf(context)}\n`)
+  yield* CompiledCode.keep
   return yield* Effect.never
 }, Effect.scoped)
 

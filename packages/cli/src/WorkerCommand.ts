@@ -5,6 +5,7 @@
  */
 import { Deferred, Effect, Fiber, Redacted, Result } from "effect"
 import { FetchHttpClient } from "effect/http"
+import * as CompiledCode from "./CompiledCode.ts"
 import { refuse, type Refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -101,9 +102,11 @@ export const worker = Effect.fnUntraced(
       drain: Deferred.await(drain),
       waiting: (secondsMax: number) =>
         output.stderr(`waiting for the server at ${oneLine(keeper)} (up to ${secondsMax} s)\n`),
-      ready: output.stderr(
-        `worker ${oneLine(name)} takes runs${metricsPort === undefined ? "" : `, metrics on http://127.0.0.1:${metricsPort}/metrics`}\n`
-      )
+      ready: output
+        .stderr(
+          `worker ${oneLine(name)} takes runs${metricsPort === undefined ? "" : `, metrics on http://127.0.0.1:${metricsPort}/metrics`}\n`
+        )
+        .pipe(Effect.andThen(CompiledCode.keep))
     }
     const polling = yield* Effect.forkScoped(RunWorker.serve(options))
     yield* Fiber.join(polling).pipe(
