@@ -1,4 +1,7 @@
-/** Checks that the programs that every cold start waits for stay small: a module of Perl takes as long as all of one. */
+/**
+ * Checks that what every start waits for stays small: the programs of a cold start, where a module of Perl takes as
+ * long as all of one, and the modules that the command loads.
+ */
 import { it } from "@effect/vitest"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
@@ -21,5 +24,17 @@ it("the programs that a cold start waits for load no module", () => {
       ].map(([found]) => `${path}: ${found.trim()}`)
     ),
     "Write the few lines that you need, or load the module where no start waits for it"
+  )
+})
+
+/** Libraries that few starts of the command need: each takes 15 to 30 ms of processor time to load. */
+const lateLibraries = /^(?:import|export) (?!type\b)[^"=(]*"(?:jose|@secretlint\/[^"]*)"/gmu
+
+it("the command loads large libraries when it needs them", () => {
+  none(
+    SourceTree.files("packages/*/src/**/*.ts").flatMap((path) =>
+      [...SourceTree.read(path).matchAll(lateLibraries)].map(([found]) => `${path}: ${found}`)
+    ),
+    "Load it where it is used first: import(…)"
   )
 })

@@ -9,7 +9,6 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Context, Duration, Effect, Layer, Redacted, Result, Schema } from "effect"
 import * as Base64 from "effect/encoding/Base64"
-import { CompactEncrypt, compactDecrypt } from "jose"
 import { createHash } from "node:crypto"
 import type { Connection } from "./Connection.ts"
 import * as SecretUse from "./internal/SecretUse.ts"
@@ -206,41 +205,44 @@ const contextOf = (owner: Owner): string => {
   return JSON.stringify([billingAccountId, id, hash])
 }
 
+/** Loaded for the first secret. Each start of the command imports this module, and few of them need a secret. */
+const jose = Effect.promise(() => import("jose"))
+
 /** Header parameter of the context. JWE authenticates the whole protected header. */
 const contextHeader = "cogni_ctx"
 
-const encrypted = (
-  bytes: Uint8Array,
-  key: Redacted.Redacted<Uint8Array>,
-  context: string
-): Effect.Effect<string, SealFailed> =>
-  Effect.tryPromise({
-    try: () =>
-      new CompactEncrypt(bytes)
-        .setProtectedHeader({ alg: "dir", enc: "A256GCM", [contextHeader]: context })
-        .encrypt(SecretUse.keyOf(key)),
-    // The library's message is omitted: it could describe the plaintext.
-    catch: () =>
-      new SealFailed({
-        detail: "cannot be encrypted",
-        remedy: "Check the key for connections",
-        isRetryable: false
-      })
-  })
+const encrypted = (bytes: Uint8Array, key: Redacted.Redacted<Uint8Array>, context: string) =>
+  Effect.flatMap(jose, ({ CompactEncrypt }) =>
+    Effect.tryPromise({
+      try: () =>
+        new CompactEncrypt(bytes)
+          .setProtectedHeader({ alg: "dir", enc: "A256GCM", [contextHeader]: context })
+          .encrypt(SecretUse.keyOf(key)),
+      // The library's message is omitted: it could describe the plaintext.
+      catch: () =>
+        new SealFailed({
+          detail: "cannot be encrypted",
+          remedy: "Check the key for connections",
+          isRetryable: false
+        })
+    })
+  )
 
 const decrypted = (
   jwe: string,
   key: Redacted.Redacted<Uint8Array>,
   context: string
 ): Effect.Effect<Uint8Array, SealFailed> =>
-  Effect.tryPromise({
-    try: () =>
-      compactDecrypt(jwe, SecretUse.keyOf(key), {
-        keyManagementAlgorithms: ["dir"],
-        contentEncryptionAlgorithms: ["A256GCM"]
-      }),
-    catch: () => damaged
-  }).pipe(
+  Effect.flatMap(jose, ({ compactDecrypt }) =>
+    Effect.tryPromise({
+      try: () =>
+        compactDecrypt(jwe, SecretUse.keyOf(key), {
+          keyManagementAlgorithms: ["dir"],
+          contentEncryptionAlgorithms: ["A256GCM"]
+        }),
+      catch: () => damaged
+    })
+  ).pipe(
     Effect.flatMap(({ plaintext, protectedHeader }) =>
       protectedHeader[contextHeader] === context ? Effect.succeed(plaintext) : Effect.fail(foreign)
     )

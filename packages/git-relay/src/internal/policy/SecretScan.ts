@@ -7,8 +7,6 @@
  */
 import { createRequire } from "node:module"
 import * as Canary from "@cogni/sandbox-core/Canary"
-import { lintSource } from "@secretlint/core"
-import { rules } from "@secretlint/secretlint-rule-preset-recommend"
 import { Effect } from "effect"
 
 export interface Finding {
@@ -64,28 +62,38 @@ export const makeKnown = (
   }
 }
 
-const rulesWithoutComments = rules
-  .filter(({ meta }) => !/filter-comments/u.test(meta.id))
-  .map((rule) => ({ id: rule.meta.id, rule }))
+const load = async () => {
+  const [{ lintSource }, { rules }] = await Promise.all([
+    import("@secretlint/core"),
+    import("@secretlint/secretlint-rule-preset-recommend")
+  ])
+  stopProfiling()
+  const config = {
+    rules: rules
+      .filter(({ meta }) => !/filter-comments/u.test(meta.id))
+      .map((rule) => ({ id: rule.meta.id, rule }))
+  }
+  return { lintSource, config }
+}
+
+let loaded: ReturnType<typeof load> | undefined
+
+/** Loads secretlint for the first scan. Each run imports this module, and only those with a repository need a scan. */
+const secretlint = () => (loaded ??= load())
 
 /**
  * Disables secretlint's profiler. It marks every rule on every file in the timeline of the process, and keeps the marks
  * without limit: 35 KB per file. The profiler is a dependency of secretlint, so it is resolved from there. If that
  * fails, the only cost is the memory of the marks.
  */
-const stopProfiling = (() => {
-  let done = false
-  return () => {
-    if (done) return
-    done = true
-    try {
-      const core = createRequire(createRequire(import.meta.url).resolve("@secretlint/core"))
-      core("@secretlint/profiler").secretLintProfiler.setEnabled(false)
-    } catch {
-      // The layout of the packages has changed.
-    }
+const stopProfiling = () => {
+  try {
+    const core = createRequire(createRequire(import.meta.url).resolve("@secretlint/core"))
+    core("@secretlint/profiler").secretLintProfiler.setEnabled(false)
+  } catch {
+    // The layout of the packages has changed.
   }
-})()
+}
 
 /**
  * Returns only names that rules use: a rule opens the file of the host that its path names, if its name ends in `.p12`.
@@ -97,11 +105,11 @@ const fileNameFor = (path: string): string => {
 
 /** Scans one part. A scan that fails is reported as a finding. */
 const lint = (content: string, filePath: string): Effect.Effect<ReadonlyArray<Finding>> =>
-  Effect.tryPromise(() => {
-    stopProfiling()
+  Effect.tryPromise(async () => {
+    const { config, lintSource } = await secretlint()
     return lintSource({
       source: { filePath, content, ext: ".json", contentType: "text" },
-      options: { config: { rules: rulesWithoutComments }, noPhysicFilePath: true }
+      options: { config, noPhysicFilePath: true }
     })
   }).pipe(
     Effect.map(({ messages }) =>
