@@ -77,3 +77,19 @@ it.effect("ends a run within five seconds after an hour of silence when its log 
     }
   })
 )
+
+it.effect("looks at the quiet logs of all runs at the same moments", () =>
+  Effect.gen(function* () {
+    const one = yield* followed
+    yield* seconds(2)
+    const other = yield* followed
+    yield* seconds(20)
+    const looks: Array<number> = []
+    for (let second = 0; second < 10; second++) looks.push(yield* seconds(1))
+    assert.deepStrictEqual(
+      looks.filter((count) => count > 0),
+      [2, 2]
+    )
+    yield* Effect.all([Fiber.interrupt(one), Fiber.interrupt(other)])
+  })
+)

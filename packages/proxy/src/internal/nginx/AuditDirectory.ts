@@ -5,7 +5,7 @@
  * waiting for their end.
  */
 import { runEntries } from "@cogni/sandbox-host-files/StateDirectory"
-import { Duration, Effect, type Scope, Semaphore } from "effect"
+import { Clock, Duration, Effect, type Scope, Semaphore } from "effect"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
@@ -116,7 +116,7 @@ export const follow = Effect.fnUntraced(function* (
       let pauseSeconds = lookSeconds.min
       for (;;) {
         pauseSeconds = yield* look(pauseSeconds)
-        yield* Effect.sleep(Duration.seconds(pauseSeconds))
+        yield* pause(pauseSeconds)
       }
     })
   }
@@ -130,6 +130,16 @@ const pieceBytesMax = 256 * 1024
  * log that does not grow, and is less than half full, is checked less often.
  */
 const lookSeconds = { min: 1, max: 5 }
+
+/**
+ * The longest pauses of all runs end at the same moments. Each look wakes a thread that reads files, unless it is awake
+ * for the look of another run.
+ */
+const pause = Effect.fnUntraced(function* (seconds: number) {
+  const millis = seconds * 1000
+  const now = yield* Clock.currentTimeMillis
+  yield* Effect.sleep(Duration.millis(seconds < lookSeconds.max ? millis : millis - (now % millis)))
+})
 
 const ifThere =
   <A>(fallback: A) =>
