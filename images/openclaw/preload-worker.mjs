@@ -4,13 +4,15 @@
  */
 import { watchProcess } from "../cogni/preload-node.mjs"
 import { collectGarbage } from "./preload-garbage.mjs"
+import { functionOf, rehearseSchemas } from "./preload-rehearse.mjs"
 import { syncBuiltinESMExports } from "node:module"
 import { fileURLToPath } from "node:url"
 import { workerData } from "node:worker_threads"
 
-const { modules, port, script } = workerData
+const { modules, port, schemas, script } = workerData
 const end = watchProcess()
 for (const url of modules) await import(url)
+await rehearseSchemas(modules, schemas)
 const names = end()
 
 /**
@@ -18,10 +20,7 @@ const names = end()
  * since the last time: without this, after the first message of the run, which then waits for it.
  */
 const beIdle = async () => {
-  const url = modules.find((url) => url.includes("/worker-idle-gc-"))
-  const found = url === undefined ? [] : Object.values(await import(url))
-  const schedule = found.find((one) => one.name === "scheduleWorkerIdleGc")
-  if (schedule === undefined) throw new Error("this version of OpenClaw has no scheduleWorkerIdleGc")
+  const schedule = await functionOf(modules, "worker-idle-gc-", "scheduleWorkerIdleGc")
   schedule()
   // It begins one turn later.
   await new Promise((resolve) => setImmediate(resolve))

@@ -3,7 +3,8 @@
  * workers and child processes with which modules, a run of the image build has recorded (loaded.json). OpenClaw's files
  * are as published.
  *
- * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated and its garbage is collected.
+ * Nothing of OpenClaw runs before there is a run, except that its modules are evaluated, that some functions without a
+ * run are called (preload-rehearse.mjs), and that its garbage is collected.
  * A worker of OpenClaw does all of its work for messages, so one that is started before does the same as one that is
  * started in the run.
  */
@@ -11,6 +12,7 @@ import { becomeProgram } from "../cogni/preload.mjs"
 import { watchProcess, receiveRunLike } from "../cogni/preload-node.mjs"
 import { giveOutChild, startChild } from "./preload-execute.mjs"
 import { collectGarbage } from "./preload-garbage.mjs"
+import { loadNative, rehearseConfiguration, rehearseSchemas } from "./preload-rehearse.mjs"
 import { mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync } from "node:fs"
 import { createRequire, enableCompileCache, syncBuiltinESMExports } from "node:module"
 import { MessageChannel, Worker } from "node:worker_threads"
@@ -33,11 +35,11 @@ const linkCache = () => {
 }
 
 /** Starts a worker that loads its modules, and waits for its run to start it. */
-const prepare = async ({ script, options, modules }) => {
+const prepare = async ({ script, options, modules, schemas }) => {
   const { port1: port, port2 } = new MessageChannel()
   const worker = new Worker(`${lib}/preload-worker.mjs`, {
     ...options,
-    workerData: { script, modules, port: port2 },
+    workerData: { script, modules, schemas, port: port2 },
     transferList: [port2]
   })
   const names = await new Promise((resolve, reject) => {
@@ -69,7 +71,9 @@ const giveOut = (prepared) => {
   })
 }
 
-const { children, main, workers } = JSON.parse(readFileSync(`${lib}/loaded.json`, "utf8"))
+const { children, configuration, main, schemas, workers } = JSON.parse(
+  readFileSync(`${lib}/loaded.json`, "utf8")
+)
 // A warning would be the first output of the run.
 const { emitWarning } = process
 process.emitWarning = () => {}
@@ -86,6 +90,9 @@ end()
 process.argv = [process.execPath, `${root}/dist/entry.js`]
 end = watchProcess()
 for (const url of main) await import(url)
+await rehearseSchemas(main, schemas)
+await rehearseConfiguration(main, configuration)
+await loadNative(main)
 const names = end()
 const prepared = []
 for (const one of workers) prepared.push(await prepare(one))

@@ -100,6 +100,11 @@ const urlsOf = (lines) => [...new Set(lines.flatMap(({ url }) => (url === undefi
 const modulesOf = (lines, scripts) =>
   urlsOf(lines).filter((url) => !url.endsWith(".json") && !scripts.has(url))
 
+/** Schemas that a thread has made in memory. */
+const schemasOf = (lines) => [
+  ...new Set(lines.flatMap(({ schema }) => (schema === undefined ? [] : [schema])))
+]
+
 const workersOf = (lines) => lines.filter(({ worker }) => worker?.startsWith("file:"))
 
 const run = (env, ...options) =>
@@ -154,26 +159,42 @@ const record = async () => {
   const code = await run({ ...constants, ...recording })
   const name = recordOf(program)
   const scripts = new Set([`file://${program}`, `file://${lib}/node_modules/openclaw/dist/entry.js`])
-  const workers = before.map(({ options, threadId, worker: script }) => ({
-    script,
-    options,
-    modules: modulesOf(linesOf(name.replace(/-0\.jsonl$/, `-${threadId}.jsonl`)), new Set([script]))
-  }))
+  const workers = before.map(({ options, threadId, worker: script }) => {
+    const lines = linesOf(name.replace(/-0\.jsonl$/, `-${threadId}.jsonl`))
+    return { script, options, modules: modulesOf(lines, new Set([script])), schemas: schemasOf(lines) }
+  })
   const children = childrenBefore.map(({ name, script }) => ({
     script,
     modules: modulesOf(linesOf(name), new Set([`file://${script}`]))
   }))
-  const loaded = { main: modulesOf(linesOf(name), scripts), workers, children }
+  const lines = linesOf(name)
+  const loaded = {
+    main: modulesOf(lines, scripts),
+    schemas: schemasOf(lines),
+    configuration,
+    workers,
+    children
+  }
   writeFileSync(`${lib}/loaded.json`, JSON.stringify(loaded))
   return code
 }
 
-/** How often all threads of a process have collected their garbage. */
-const collectionsOf = (pid) =>
-  readdirSync(records)
+/** How often all threads of a process have collected their garbage, and made a schema in memory. */
+const countsOf = (pid) => {
+  const lines = readdirSync(records)
     .filter((name) => name.startsWith(`${pid}-`))
     .flatMap(linesOf)
-    .filter(({ inspector }) => inspector === "HeapProfiler.collectGarbage").length
+  return {
+    collections: lines.filter(({ inspector }) => inspector === "HeapProfiler.collectGarbage").length,
+    schemas: lines.filter(({ schema }) => schema !== undefined).length
+  }
+}
+
+/** How many schemas all threads compare with, which preload.mjs must have made. */
+const schemasMax = () => {
+  const { schemas, workers } = JSON.parse(readFileSync(`${lib}/loaded.json`, "utf8"))
+  return [schemas, ...workers.map((one) => one.schemas)].flat().length
+}
 
 const home = `${place}/home`
 let own
@@ -202,12 +223,12 @@ const tryPreload = async () => {
   requireUntouched(child.pid)
   const name = recordOf(preload)
   const before = linesOf(name)
-  const collections = collectionsOf(child.pid)
+  const loaded = countsOf(child.pid)
   const children = childrenOf().length
-  let collected
+  let called
   let executed
   onFirstCall = () => {
-    collected = collectionsOf(child.pid) - collections
+    called = countsOf(child.pid)
     executed = childrenOf().length - children
   }
   writeSync(line, `${JSON.stringify({ argv, env, cwd: place })}\n`)
@@ -221,8 +242,14 @@ const tryPreload = async () => {
   if (started.length > 0 || urls.length > 100)
     throw new Error(`not prepared: ${JSON.stringify([started, urls])}`)
   if (executed > 0) throw new Error(`${executed} processes were not prepared`)
-  if (collections === 0 || collected !== 0)
-    throw new Error(`garbage was collected ${collections} times before the run, and ${collected} after`)
+  const collected = called.collections - loaded.collections
+  if (loaded.collections === 0 || collected !== 0)
+    throw new Error(
+      `garbage was collected ${loaded.collections} times before the run, and ${collected} after`
+    )
+  const made = called.schemas - loaded.schemas
+  if (made >= schemasMax()) throw new Error(`${made} schemas were made in the run, of ${schemasMax()}`)
+  console.log(`${made} of ${schemasMax()} schemas were made in the run`)
   const cold = readFileSync(plain, "utf8")
   if (traces() !== cold)
     throw new Error(
