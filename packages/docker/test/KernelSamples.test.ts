@@ -54,6 +54,31 @@ it.effect("samples a container more often whose most processes the kernel does n
   })
 )
 
+it.effect("goes on as often after the time of day was set back", () =>
+  Effect.gen(function* () {
+    const clock = yield* Clock.Clock
+    let hours = 0
+    const stepped: Clock.Clock = {
+      ...clock,
+      currentTimeNanos: Effect.map(
+        clock.currentTimeNanos,
+        (nanos) => nanos - BigInt(hours) * 3_600_000_000_000n
+      )
+    }
+    yield* Effect.gen(function* () {
+      const samples = yield* KernelSamples.make
+      const busy = counter()
+      busy.isBusy = true
+      yield* samples.follow(busy.sample)
+      yield* passing(100)
+      const before = busy.count
+      hours = 1
+      yield* passing(1000)
+      assert.isAtLeast(busy.count - before, 190)
+    }).pipe(Effect.provideService(Clock.Clock, stepped))
+  })
+)
+
 it.effect("goes on with all others if one sample has a defect, and tries that again later", () =>
   Effect.gen(function* () {
     const samples = yield* KernelSamples.make

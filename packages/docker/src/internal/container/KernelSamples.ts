@@ -60,7 +60,8 @@ export const whileActive = (
   }
 }
 
-const nowMillis = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos) / 1e6)
+/** Not the time of day: after a step back of that, no sample would be taken for as long. */
+const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen(function* () {
   const followed = new Set<Followed>()
