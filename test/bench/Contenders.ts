@@ -44,41 +44,36 @@ export const cli =
  * agent prints as little as ours when it is inspected, because dockerode's debug log would make this one slower.
  */
 export const bareApi = (docker: Docker, image: string): Contender => {
-  const { remove, run } = bareApiKept(docker, image)
+  const run = bareApiKept(docker, image)
   return async () => {
-    await run()
-    await remove()
+    const container = await run()
+    await container.remove()
     return {}
   }
 }
 
-/** The same, but `remove` removes the containers of all runs until then, as ours are removed after their results. */
+/** The same, but each run returns its container. The caller removes it later, as ours are removed after their results. */
 export const bareApiKept = (docker: Docker, image: string) => {
   const agent = Object.assign(new Agent({ keepAlive: true }), { [inspect.custom]: () => "Agent" })
   Object.assign(docker.modem, { agent })
-  const kept: Array<Docker.Container> = []
-  return {
-    run: async (): Promise<void> => {
-      const container = await docker.createContainer({
-        Image: image,
-        Entrypoint: ["true"],
-        Cmd: [],
-        AttachStdout: true,
-        AttachStderr: true,
-        HostConfig: { NetworkMode: "none" }
-      })
-      const stream = await container.attach({ stream: true, stdout: true, stderr: true, hijack: true })
-      const output = new PassThrough()
-      docker.modem.demuxStream(stream, output, output)
-      output.resume()
-      await container.start()
-      const { StatusCode } = (await container.wait()) as { readonly StatusCode: number }
-      kept.push(container)
-      if (StatusCode !== 0) throw new Error(`the bare container ended with ${StatusCode}`)
-    },
-    remove: async (): Promise<void> => {
-      await Promise.all(kept.splice(0).map((container) => container.remove()))
-    }
+  return async (): Promise<Pick<Docker.Container, "remove">> => {
+    const container = await docker.createContainer({
+      Image: image,
+      Entrypoint: ["true"],
+      Cmd: [],
+      AttachStdout: true,
+      AttachStderr: true,
+      HostConfig: { NetworkMode: "none" }
+    })
+    const stream = await container.attach({ stream: true, stdout: true, stderr: true, hijack: true })
+    const output = new PassThrough()
+    docker.modem.demuxStream(stream, output, output)
+    output.resume()
+    await container.start()
+    const { StatusCode } = (await container.wait()) as { readonly StatusCode: number }
+    if (StatusCode === 0) return container
+    await container.remove()
+    throw new Error(`the bare container ended with ${StatusCode}`)
   }
 }
 

@@ -265,7 +265,8 @@ const measuredBursts = Effect.fnUntraced(function* (
 ) {
   say(`${bursts} bursts of ${atOnce} runs each, in turns: bare engine, cold, from a full pool`)
   const bareApi = Contenders.bareApi(new Docker(), image)
-  const kept = Contenders.bareApiKept(new Docker(), image)
+  const bareApiKept = Contenders.bareApiKept(new Docker(), image)
+  const kept: Array<Awaited<ReturnType<typeof bareApiKept>>> = []
   const networks = yield* Layer.build(layerOf(directory, url, { networks: atOnce }))
   const full = yield* Layer.build(layerOf(directory, url, { sandboxes: atOnce }))
   const joined = Effect.provide(run(spec("x")), networks)
@@ -275,17 +276,18 @@ const measuredBursts = Effect.fnUntraced(function* (
     Array.from({ length: atOnce }, () => joined),
     { concurrency: "unbounded" }
   )
-  const prepared = Effect.promise(() => kept.remove()).pipe(
+  const removeKept = Effect.promise(() => Promise.all(kept.splice(0).map((container) => container.remove())))
+  const prepared = removeKept.pipe(
     Effect.andThen(Effect.provide(Effect.andThen(ready(atOnce), idle), full)),
     Effect.andThen(Effect.provide(networksReady(atOnce), networks))
   )
   return yield* inBursts({
     bare: { prepared, one: Effect.promise(() => bareApi()) },
-    bareKept: { prepared, one: Effect.promise(() => kept.run()) },
+    bareKept: { prepared, one: Effect.map(Effect.promise(bareApiKept), (one) => kept.push(one)) },
     cold: { prepared, one: cold },
     joined: { prepared, one: joined },
     pooled: { prepared, one: pooled }
-  }).pipe(Effect.ensuring(Effect.promise(() => kept.remove())))
+  }).pipe(Effect.ensuring(removeKept))
 })
 
 /** Waits until nothing of earlier runs is being removed. */
