@@ -205,6 +205,9 @@ const warm = Effect.fnUntraced(function* (spec: SandboxSpecInput) {
   return result
 })
 
+/** Starts a program as in a container whose run begins at once. Its input must not end, and the program has none. */
+const atOnce = 'mkfifo /tmp/input; exec cogni-init 0 3600 "$@" <>/tmp/input'
+
 const formatError = /exec: .\/program: Exec format/u
 
 layer(RunHarness.layer(undefined, { keep: [{ image: Images.runtime, count: 1 }] }), {
@@ -229,29 +232,34 @@ layer(RunHarness.layer(undefined, { keep: [{ image: Images.runtime, count: 1 }] 
     ["a program below a file", "", "/etc/passwd/absent", 127, "", /exec: \/etc\/passwd\/absent: not found/u],
     ["a program without a name", "", "", 126, "", /exec: : Permission denied/u],
     ["a program that does not exist", "", "absent", 127, "", /exec: absent: not found/u]
-  ] as const)(
-    "starts %s as a shell does, also in a sandbox that has waited",
-    ([, content, program, ...expected]) =>
-      Effect.gen(function* () {
-        const path = yield* directory((made) =>
-          writeFileSync(join(made, "program"), content, { mode: 0o755 })
-        )
-        const of = (argv: SandboxSpecInput["argv"]) => ({ ...inDirectory(path), argv })
-        const argv = [program, "a b", ""] as const
-        const results = [
-          yield* warm(of(argv)),
-          // A shape of its own, of which none waits.
-          yield* run({ ...of(argv), limits: { filesOpenMax: 4000 } }),
-          yield* run(of(["sh", "-c", 'exec "$@"', "sh", ...argv]))
-        ]
-        const [exitCode, stdout, stderr] = expected
-        for (const { exitCode: found, output } of results) {
-          assert.deepStrictEqual([found, output.stdout.text], [exitCode, stdout])
-          assert.match(output.stderr.text, stderr)
-        }
-        const [one, other] = results.map(({ output }) => output.stderr.text)
-        assert.strictEqual(one, other)
-      })
+  ] as const)("starts %s as a shell does, in each kind of sandbox", ([, content, program, ...expected]) =>
+    Effect.gen(function* () {
+      const path = yield* directory((made) => writeFileSync(join(made, "program"), content, { mode: 0o755 }))
+      const of = (argv: SandboxSpecInput["argv"]) => ({ ...inDirectory(path), argv })
+      const argv = [program, "a b", ""] as const
+      const results = [
+        yield* warm(of(argv)),
+        // A shape of its own, of which none waits.
+        yield* run({ ...of(argv), limits: { filesOpenMax: 4000 } }),
+        yield* run(of(["sh", "-c", 'exec "$@"', "sh", ...argv]))
+      ]
+      const { workspace } = inDirectory(path)
+      const limits = { filesOpenMax: 4001 }
+      const opened = yield* SandboxRunner.use((runner) =>
+        runner.open({ image: Images.runtime, workspace, limits })
+      )
+      const [exitCode, stdout, stderr] = expected
+      for (const { exitCode: found, output } of [
+        ...results,
+        yield* opened.exec(argv),
+        yield* run(of(["sh", "-c", atOnce, "sh", ...argv]))
+      ]) {
+        assert.deepStrictEqual([found, output.stdout.text], [exitCode, stdout])
+        assert.match(output.stderr.text, stderr)
+      }
+      const [one, other] = results.map(({ output }) => output.stderr.text)
+      assert.strictEqual(one, other)
+    })
   )
 })
 
