@@ -266,13 +266,18 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const file = join(stateDirectory, "demo.yaml")
-      writeFileSync(file, configuration)
+      writeFileSync(file, `${configuration}models: { complex: gpt-5, default: gpt-5 }\n`)
       const { code, stderr, stdout } = yield* run(["chat", file, "--demo"], {
         stdin: messages(["ana", "1", "hello"]),
         env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
       })
       assert.strictEqual(code, 0, stderr)
-      assert.match(String(repliesOf(stdout)[0]?.["text"]), /no model was asked/u, stderr)
+      const [reply] = repliesOf(stdout)
+      assert.match(String(reply?.["text"]), /no model was asked/u, stderr)
+      assert.isTrue(reply?.["demo"])
+      const { stdout: audit } = yield* run(["audit", String(reply?.["runId"]), "--output", "json"])
+      assert.match(audit.toString(), /"demo"/u)
+      assert.notInclude(audit.toString(), "gpt-5")
     })
   )
 })

@@ -27,7 +27,7 @@ import * as ModelOrchestrators from "@cogni/sandbox-sessions/router/ModelOrchest
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
-import { Context, Effect, FileSystem, Layer, Option, Result, Stdio } from "effect"
+import { Context, Effect, FileSystem, Layer, Option, Result, Stdio, Stream } from "effect"
 import { join } from "node:path"
 import { hostSessionSecondsMax } from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
@@ -75,7 +75,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     ConfigurationStore.layerFile(input.file, { toolNames, runtimeImage, reloadSecondsMax }).pipe(
       mapLayerError(refusalOf)
     )
-  )
+  ).pipe(input.demo ? Effect.map(withoutModels) : (built) => built)
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
   yield* Effect.fromResult(offeredOnly(configuration, { tools, offered }))
   const fallback = input.model ?? (input.demo ? DemoUpstream.model : settings.model)
@@ -135,7 +135,12 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
       )
     )
     if (!input.quiet) yield* announced(input, settings, wayOut)
-    yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
+    yield* MessageLines.serve({
+      input: stdio.stdin,
+      write: output.stdoutJson,
+      wording: inChat,
+      demo: input.demo
+    })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
@@ -148,11 +153,24 @@ const spendingOf = (input: ChatInput): Result.Result<{ readonly budget?: LlmBudg
     )
   )
 
+type Store = Context.Context<ConfigurationStore.ConfigurationStore>
+
+/** Leaves out the models of the file, as `run --demo` does: calls of the demo must not be counted as theirs. */
+const withoutModels = (store: Store): Store => {
+  const { changes, current, reload } = Context.get(store, ConfigurationStore.ConfigurationStore)
+  const without = (configuration: Configuration): Configuration => ({ ...configuration, models: {} })
+  return Context.make(ConfigurationStore.ConfigurationStore, {
+    current: Effect.map(current, without),
+    reload: Effect.map(reload, without),
+    changes: Stream.map(changes, without)
+  })
+}
+
 /** Returns the upstream, before its models are known: the configuration may name them. */
 const upstreamOf = (
-  { demo, model = "named by the configuration" }: ChatInput,
+  { costUsdMax, demo, model = "named by the configuration" }: ChatInput,
   settings: Settings["Service"]
-) => RunPlan.modelWayOut({ demo, model }, settings)
+) => RunPlan.modelWayOut({ costUsdMax, demo, model }, settings)
 
 /** Says that no model is asked, and to a person what to write. */
 const announced = Effect.fnUntraced(function* (

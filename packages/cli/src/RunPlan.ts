@@ -86,13 +86,25 @@ export const upstreamAddress = (
   })
 }
 
+const demoWayOut = ({
+  costUsdMax,
+  model = DemoUpstream.model
+}: Pick<RunFlags, "costUsdMax" | "model">): Result.Result<ModelWayOut, Refusal> =>
+  costUsdMax === undefined
+    ? Result.succeed({ _tag: "Demo", model })
+    : refuse(
+        "usage",
+        "--max-cost has no effect with --demo, whose answers have no cost",
+        "Leave one of them out, or set --max-calls or --max-output-tokens"
+      )
+
 /** Selects the upstream: the demo upstream with `--demo`, else the configured one. */
 export const modelWayOut = (
-  { demo = false, model }: Pick<RunFlags, "demo" | "model">,
+  { costUsdMax, demo = false, model }: Pick<RunFlags, "costUsdMax" | "demo" | "model">,
   settings: Pick<Settings["Service"], "upstream" | "upstreamOptions" | "model">
 ): Result.Result<ModelWayOut, Refusal> =>
   demo
-    ? Result.succeed({ _tag: "Demo", model: model ?? DemoUpstream.model })
+    ? demoWayOut({ costUsdMax, model })
     : Result.flatMap(upstreamAddress(settings), (address) => {
         const name = model ?? settings.model
         return name === undefined

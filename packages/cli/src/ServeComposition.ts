@@ -229,11 +229,15 @@ const offeredOf = (settings: Settings["Service"], options: ServeInput): Readonly
 /** Selects the egress of runs: none if sandboxes are disabled. A model need not be configured if runs name one. */
 const wayOutOf = (
   settings: Settings["Service"],
-  { demo, model }: ServeInput
+  { costUsdMax, demo, model }: ServeInput
 ): Result.Result<RunPlan.WayOut, Refusal> =>
   settings.sandboxEnabled
     ? RunPlan.modelWayOut(
-        { demo, model: model ?? (demo || settings.model !== undefined ? undefined : "named by each run") },
+        {
+          costUsdMax,
+          demo,
+          model: model ?? (demo || settings.model !== undefined ? undefined : "named by each run")
+        },
         settings
       )
     : Result.succeed({ _tag: "None" })

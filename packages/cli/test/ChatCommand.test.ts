@@ -59,6 +59,14 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
+  it.effect("refuses a limit of cost with --demo", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", {}, ["--demo", "--max-cost", "1"])
+      assert.strictEqual(code, 64)
+      assert.include(stderr, "--max-cost has no effect with --demo")
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+
   it.effect("refuses a rule for tools that is no pattern", () =>
     Effect.gen(function* () {
       const { code, stderr } = yield* chat("/proc/nowhere/at/all.yaml", model, [

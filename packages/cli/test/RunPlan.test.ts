@@ -114,6 +114,15 @@ describe("the egress of an agent", () => {
     assert.strictEqual(planned(command, { noModel: true }, unnamed).wayOut._tag, "None")
   })
 
+  it("is refused for a demo with a limit of cost, which no answer of a demo has", () => {
+    for (const settings of [absent, configured]) {
+      const { exit, message } = refused(prompt, { demo: true, costUsdMax: 1 }, settings)
+      assert.strictEqual(exit, "usage")
+      assert.include(message, "--max-cost has no effect with --demo")
+    }
+    assert.strictEqual(planned(prompt, { demo: true, callsMax: 1 }, absent).wayOut._tag, "Demo")
+  })
+
   it("is the demo upstream only on request, with a note", () => {
     const plan = planned(prompt, { demo: true }, absent)
     assert.deepStrictEqual(plan.wayOut, { _tag: "Demo", model: "demo" })

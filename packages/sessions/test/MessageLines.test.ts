@@ -33,9 +33,10 @@ const routerOf = (slow: Effect.Effect<void> = Effect.void) => {
   return { heard, layer }
 }
 
-const serve = (pieces: ReadonlyArray<string>, router = routerOf()) => {
+const serve = (pieces: ReadonlyArray<string>, router = routerOf(), demo?: boolean) => {
   const told: Array<Record<string, unknown>> = []
   return MessageLines.serve({
+    demo,
     input: Stream.fromIterable(pieces.map((piece) => encoder.encode(piece))),
     write: (line) =>
       Effect.sync(() => {
@@ -161,6 +162,17 @@ describe("MessageLines", () => {
       )
       yield* Effect.repeat(Effect.yieldNow, { times: 5000 })
       assert.deepStrictEqual(told, ["hello"])
+    })
+  )
+
+  it.effect("marks every answer of a demo, and no other", () =>
+    Effect.gen(function* () {
+      const lines = [line("one"), "{}\n"]
+      assert.deepStrictEqual(
+        (yield* serve(lines, routerOf(), true)).map(({ demo }) => demo),
+        [true, true]
+      )
+      for (const told of yield* serve(lines)) assert.notProperty(told, "demo")
     })
   )
 

@@ -25,6 +25,8 @@ export const messagesConcurrentMax = 1024
 export interface Lines<E, E2> extends ByteLines.ByteLines<E, E2> {
   /** Replaces the names of options in error messages with the words of the program's users. */
   readonly wording?: ((message: string) => string) | undefined
+  /** Adds `demo: true` to every answer, because no model is asked (default false). */
+  readonly demo?: boolean | undefined
 }
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
@@ -36,12 +38,14 @@ const noJson = refusal('expected a line of JSON: {"channel":"â€¦","senderId":"â€
 
 /** Answers messages until the input ends and every message has its reply. */
 export const serve = Effect.fnUntraced(function* <E, E2>({
+  demo = false,
   input,
   wording = (message) => message,
   write
 }: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)
+  const mark = demo ? { demo: true } : {}
 
   const handle = (line: string | undefined, asked: Option.Option<unknown>) => {
     if (line === undefined) return Effect.fail(tooLong)
@@ -61,7 +65,9 @@ export const serve = Effect.fnUntraced(function* <E, E2>({
           error: { reason: reason._tag, message: wording(message), isRetryable }
         })
       }),
-      Effect.map((told) => `${JSON.stringify({ messageId: idOf(Option.getOrUndefined(asked)), ...told })}\n`)
+      Effect.map(
+        (told) => `${JSON.stringify({ messageId: idOf(Option.getOrUndefined(asked)), ...told, ...mark })}\n`
+      )
     )
   }
 
