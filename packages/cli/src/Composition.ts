@@ -44,10 +44,12 @@ import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema, type Scope } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import * as Connections from "./Connections.ts"
+import { ofReason } from "./ExitCode.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as HostTools from "./HostTools.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
+import { inFlags } from "./RemedyWords.ts"
 import * as RunKeyComposition from "./RunKeyComposition.ts"
 import type { RunKeySettings } from "./RunKeySettings.ts"
 import * as RunLedger from "./RunLedger.ts"
@@ -268,12 +270,14 @@ const pool = (
             keep: kept === undefined ? [] : [{ ...kept, count: sandboxesMax }],
             reports: StateDirectory.paths(stateDirectory).pools
           }).pipe(
-            mapLayerError(({ problems }) =>
-              refusal(
-                "usage",
-                problems.join("; "),
-                "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
-              )
+            mapLayerError((error) =>
+              error._tag === "ContainerFailed"
+                ? refusal(ofReason(error._tag), error.detail, inFlags(error.remedy), { reason: error._tag })
+                : refusal(
+                    "usage",
+                    error.problems.join("; "),
+                    "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
+                  )
             )
           )
         })

@@ -191,10 +191,10 @@ export class ContainerRuntime extends Context.Service<
   {
     /**
      * Fail if this runtime refuses every container of such limits, whatever the state of its engine. A run asks before
-     * anything is made for it, or taken from a pool. Absent: it refuses none.
+     * anything is made for it, or taken from a pool, and a pool before it is made. Absent: it refuses none.
      */
     readonly checkLimits?:
-      | ((spec: Pick<ContainerSpec, "limits" | "role">) => Effect.Effect<void, ContainerError>)
+      | ((spec: Pick<ContainerSpec, "limits" | "role">) => Effect.Effect<void, ContainerFailed>)
       | undefined
     /**
      * Create a container without starting it. Closing the scope removes it, whatever its state. If its exit has said

@@ -23,7 +23,7 @@ import * as PoolPolicy from "./PoolPolicy.ts"
 import type { PoolReport } from "./PoolReport.ts"
 import type { PoolUse } from "./PoolUse.ts"
 import * as RunStarts from "./RunStarts.ts"
-import { type HostFailed, InvalidSpec, type PostureMismatch } from "./SandboxReason.ts"
+import { type ContainerFailed, type HostFailed, InvalidSpec, type PostureMismatch } from "./SandboxReason.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { type OpenSpecInput, type SandboxSpec } from "./SandboxSpec.ts"
 import { decodeOpen } from "./SpecDecoder.ts"
@@ -116,9 +116,9 @@ const waitSecondsMore = 120
 
 export const make = Effect.fnUntraced(function* (
   options: PoolOptions = {}
-): Effect.fn.Return<SandboxPools, InvalidSpec, ContainerRuntime | Workspace | Scope.Scope> {
+): Effect.fn.Return<SandboxPools, InvalidSpec | ContainerFailed, ContainerRuntime | Workspace | Scope.Scope> {
   const runtime = yield* ContainerRuntime
-  const { prepare: prepareContainer, readyNetworks, sharesHost } = runtime
+  const { checkLimits, prepare: prepareContainer, readyNetworks, sharesHost } = runtime
   const whyUnbound = runtime.whyUnbound ?? Effect.succeed("this runtime binds no directories")
   const { examine, prepare: prepareDirectories } = yield* Workspace
   const state: PoolState.PoolState = {
@@ -144,7 +144,7 @@ export const make = Effect.fnUntraced(function* (
     cold: {},
     sweptMillis: 0
   }
-  for (const kept of options.keep ?? []) yield* keep(state, kept, { examine, whyUnbound })
+  for (const kept of options.keep ?? []) yield* keep(state, kept, { checkLimits, examine, whyUnbound })
   yield* requirePlaces(state)
   // Older than the fiber below, so that nothing is started after this has looked.
   yield* Effect.addFinalizer(() =>
@@ -182,7 +182,9 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-export const layer = (options?: PoolOptions): Layer.Layer<never, InvalidSpec, ContainerRuntime | Workspace> =>
+export const layer = (
+  options?: PoolOptions
+): Layer.Layer<never, InvalidSpec | ContainerFailed, ContainerRuntime | Workspace> =>
   Layer.effect(SandboxPool, make(options))
 
 /** Returns why sandboxes cannot be started or used, each of the shape that was asked for last of those. */
@@ -231,14 +233,18 @@ const keep = Effect.fnUntraced(function* (
   state: PoolState.PoolState,
   { count, directory: path, supervised = false, ...input }: Kept,
   {
+    checkLimits,
     examine,
     whyUnbound
-  }: Pick<Workspace["Service"], "examine"> & { readonly whyUnbound: Effect.Effect<string | undefined> }
+  }: Pick<ContainerRuntime["Service"], "checkLimits"> &
+    Pick<Workspace["Service"], "examine"> & { readonly whyUnbound: Effect.Effect<string | undefined> }
 ) {
   const spec = yield* Effect.mapError(
     decodeOpen(input),
     (error) => new InvalidSpec({ problems: problemsOf(error).map((problem) => `pool: ${problem}`) })
   )
+  // Every start would fail, and every run of that shape is refused.
+  yield* checkLimits?.({ role: "agent", limits: spec.limits }) ?? Effect.void
   const why = path === undefined ? undefined : yield* whyUnbound
   if (why !== undefined)
     return yield* Effect.logWarning(

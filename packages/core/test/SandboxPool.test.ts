@@ -138,6 +138,22 @@ describe("SandboxPool", () => {
     })
   })
 
+  it.effect("is not made to keep sandboxes whose limits the runtime refuses", () => {
+    const seen = PoolHarness.makeSeen()
+    const keep = [{ image: "memory/agent", limits: { processesMax: 63 }, count: 1 }]
+    const layers = Layer.merge(
+      PoolHarness.runtime({ ...PoolHarness.makeTroubles(), processesMin: 64 }, seen),
+      Workspace.layerMemory()
+    )
+    return Effect.gen(function* () {
+      const error = yield* Effect.flip(Effect.scoped(SandboxPool.make({ keep })))
+      assert.strictEqual(error._tag, "ContainerFailed")
+      assert.include(error.message, "too few processes")
+      yield* settle
+      assert.strictEqual(seen.asked, 0)
+    }).pipe(Effect.provide(layers))
+  })
+
   it.effect("keeps as many as a burst asked for, and forgets it when no run asks any more", () =>
     Effect.gen(function* () {
       yield* Effect.all(

@@ -1,6 +1,6 @@
 /** A pool of waiting sandboxes that watches the memory of this host. */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import type { InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
+import type { ContainerFailed, InvalidSpec } from "@cogni/sandbox-core/SandboxReason"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import type { Workspace } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"
@@ -15,7 +15,7 @@ interface HostPoolOptions extends Omit<SandboxPool.PoolOptions, "memoryAvailable
 /** A pool for the runs of this process. Provide it to the layer of the runner. */
 export const layer = ({ reports, ...options }: HostPoolOptions = {}): Layer.Layer<
   never,
-  InvalidSpec,
+  InvalidSpec | ContainerFailed,
   ContainerRuntime | Workspace
 > => {
   const pool = SandboxPool.layer({ ...options, memoryAvailableBytes: HostMemory.availableBytes })
