@@ -28,7 +28,7 @@ import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import Docker from "dockerode"
-import { type Context, Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
+import { type Context, Duration, Effect, Exit, Layer, Redacted, Scope, Stream } from "effect"
 import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
@@ -106,6 +106,19 @@ const millisOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     const before = performance.now()
     yield* effect
     return performance.now() - before
+  })
+
+/** Seconds for which an interrupted benchmark waits for a run of plain Docker, which removes its own container. */
+const lastRunSecondsMax = 10
+
+/** Runs to the end also if the benchmark is interrupted. */
+const toItsEnd = <A>(run: () => Promise<A>) =>
+  Effect.suspend(() => {
+    const running = run()
+    const ended = Effect.promise(() => running)
+    return Effect.onInterrupt(ended, () =>
+      Effect.timeoutOption(Effect.interruptible(ended), Duration.seconds(lastRunSecondsMax))
+    )
   })
 
 const run = (input: SandboxSpec.SandboxSpecInput) =>
@@ -282,8 +295,8 @@ const measuredBursts = Effect.fnUntraced(function* (
     Effect.andThen(Effect.provide(networksReady(atOnce), networks))
   )
   return yield* inBursts({
-    bare: { prepared, one: Effect.promise(() => bareApi()) },
-    bareKept: { prepared, one: Effect.map(Effect.promise(bareApiKept), (one) => kept.push(one)) },
+    bare: { prepared, one: toItsEnd(bareApi) },
+    bareKept: { prepared, one: toItsEnd(async () => kept.push(await bareApiKept())) },
     cold: { prepared, one: cold },
     joined: { prepared, one: joined },
     pooled: { prepared, one: pooled }
@@ -382,7 +395,7 @@ const main = Effect.gen(function* () {
     (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
   )
   const { url } = yield* Upstreams.onHost
-  const waiting = yield* Scope.make()
+  const waiting = yield* Effect.acquireRelease(Scope.make(), Scope.close)
   const pooled = yield* Scope.provide(Layer.build(layerOf(directory, url, { sandboxes: keptCount })), waiting)
   const cold = yield* Layer.build(layerOf(directory, url, {}))
   const networks = yield* Layer.build(layerOf(directory, url, { networks: keptCount }))
@@ -392,7 +405,7 @@ const main = Effect.gen(function* () {
   writeFileSync(join(own, "own.txt"), "x")
   chownSync(own, 1000, 1000)
   const all = new Map<string, Effect.Effect<number, unknown>>([
-    [names.cli, millisOf(Effect.promise(cli))],
+    [names.cli, millisOf(toItsEnd(cli))],
     [names.cold, Effect.provide(coldMillis(spec("x")), cold)],
     [names.coldModel, Effect.provide(coldMillis(withModel), cold)],
     [names.joined, Effect.provide(joined(spec("x")), networks)],
