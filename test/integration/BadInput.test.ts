@@ -243,7 +243,7 @@ layer(RunHarness.layer(undefined, { keep: [{ image: Images.runtime, count: 1 }] 
         yield* run({ ...of(argv), limits: { filesOpenMax: 4000 } }),
         yield* run(of(["sh", "-c", 'exec "$@"', "sh", ...argv]))
       ]
-      const { workspace } = inDirectory(path)
+      const workspace = { type: "directory", path } as const
       const limits = { filesOpenMax: 4001 }
       const opened = yield* SandboxRunner.use((runner) =>
         runner.open({ image: Images.runtime, workspace, limits })
