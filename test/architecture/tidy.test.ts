@@ -374,6 +374,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/temporal/test/Replay.test.ts",
   "packages/cli/test/DurableCommands.test.ts",
   "packages/graph-provider/test/OpenClawPreload.test.ts",
+  "packages/graph-provider/test/OpenClawRehearsal.test.ts",
   "packages/proxy/test/CogniTool.test.ts",
   "packages/core/test/RunAdmission.test.ts",
   "packages/proxy/test/GatewayAccounts.test.ts",

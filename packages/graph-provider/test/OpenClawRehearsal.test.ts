@@ -1,4 +1,4 @@
-/** What OpenClaw's preload does before a run: functions that it calls, and the child process that begins its script. */
+/** Functions that OpenClaw's preload calls before a run, and the child process that begins its script. */
 import { assert, describe, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import { copyFileSync, mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs"
@@ -29,13 +29,14 @@ const modulesOf = (issues: string) => [
   moduleOf(
     "sqlite-schema-contract-",
     `export function collectSqliteSchemaIssues(database, schema) {
-      globalThis.rehearsed = [database.location(), database.prepare("SELECT name FROM sqlite_schema").all().length, schema]
+      const names = database.prepare("SELECT name FROM sqlite_schema").all()
+      globalThis.rehearsed = [database.location(), names.length, schema]
       return ${issues}
     }`
   )
 ]
 
-describe("what OpenClaw does before its run", () => {
+describe("a rehearsal of OpenClaw before its run", () => {
   it("compares schemas with databases in memory", async () => {
     await rehearseSchemas(modulesOf("[]"), [schema])
     assert.deepStrictEqual(Reflect.get(globalThis, "rehearsed"), [null, 1, schema])
