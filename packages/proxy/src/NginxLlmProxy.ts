@@ -60,8 +60,8 @@ export interface NginxLlmProxyOptions {
   readonly readySecondsMax?: number | undefined
   /**
    * A run ends when its access log or error log reaches this size (default and most 224 MiB, below the file cap). For
-   * tests. A log is looked at every second while it grows, and every five seconds while it does not and is less than half
-   * full. So it can exceed this size by what is logged in that time.
+   * tests. A log is looked at every second while it grows, and every five seconds while it does not and is less than
+   * half full. So it can exceed this size by what is logged in that time.
    */
   readonly auditBytesMax?: number | undefined
 }

@@ -87,9 +87,9 @@ export interface SharedNginxLlmProxyOptions {
   /** Seconds from container start to an answer on its socket (default 60). */
   readonly readySecondsMax?: number | undefined
   /**
-   * A run ends when its access log reaches this size (default and most 224 MiB, below the file cap). For tests. The log
-   * is looked at every second while it grows, and every five seconds while it does not and is less than half full. So it
-   * can exceed this size by what is logged in that time.
+   * A run ends when its access log reaches this size (default and most 224 MiB, below the file cap). For tests. The
+   * log is looked at every second while it grows, and every five seconds while it does not and is less than half full.
+   * So it can exceed this size by what is logged in that time.
    */
   readonly auditBytesMax?: number | undefined
 }
