@@ -67,4 +67,4 @@ const execute = `$SIG{PIPE} = $SIG{XFSZ} = "DEFAULT";
  * meant for.
  */
 export const becomeProgram = ({ argv, env }) =>
-  process.execve("/usr/bin/perl", ["perl", "-e", execute, "--", ...argv], env)
+  process.execve("/usr/bin/perl", ["perl", "-C0", "-e", execute, "--", ...argv], env)

@@ -266,13 +266,27 @@ layer(RunHarness.layer(undefined, { keep: [{ image: Images.runtime, count: 1 }] 
 layer(RunHarness.layer(), options)("programs of images", (it) => {
   it.effect.each([
     ["has another entrypoint in Perl", "use constant ENOENT => 2; sub now { die }\n", "ENV A=B"],
-    ["lets Perl decode what it reads", "# Loaded by cogni-init.\n", "ENV PERL_UNICODE=SDA"]
+    ["lets Perl decode what it reads", "# Loaded by cogni-init.\n", "ENV PERL_UNICODE=SDA"],
+    ["lets Perl decode all streams", "# Loaded by cogni-init.\n", "ENV PERLIO=:utf8"]
   ] as const)("starts a program in an image that %s", ([, line, instruction]) =>
     Effect.gen(function* () {
       const mark = "# Loaded by cogni-init.\n"
       const image = yield* ChangedImage.acquire("cogni-entrypoint", mark, line, instruction)
       const { output } = yield* run({ ...shell("echo Ж"), image })
       assert.deepStrictEqual([output.stdout.text, output.stderr.text], ["Ж\n", ""])
+      const sandbox = yield* SandboxRunner.use((runner) => runner.open({ image }))
+      const bytes = Uint8Array.of(0, 0xff, 0xd0, 0x96, 0x0d, 0x0a)
+      yield* sandbox.files.write("Ж", bytes)
+      assert.deepStrictEqual(yield* sandbox.files.read("Ж"), bytes)
+      assert.deepStrictEqual(
+        (yield* sandbox.files.list(".")).map(({ name }) => name),
+        [".cogni", "Ж"]
+      )
+      const copied = yield* sandbox.exec('echo Ж >&2; cat; printf %s "$A"', { stdin: bytes, env: { A: "Ж" } })
+      assert.deepStrictEqual(
+        [copied.output.stdout.text, copied.output.stderr.text],
+        ["\0\ufffdЖ\r\nЖ", "Ж\n"]
+      )
     })
   )
 
