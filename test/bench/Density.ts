@@ -6,11 +6,20 @@ import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { execFileSync } from "node:child_process"
 import { readdirSync, readFileSync } from "node:fs"
 
-/** Time over which idle sandboxes are measured. The engine's processes are awake once in 30 s. */
+/** Time over which idle sandboxes are measured. The engine's process for a container frees its memory once in 30 s. */
 export const idleSeconds = 60
 
-/** Time for the host and the engine to become idle after the last start. */
+/** Time for the host and the engine to become quiet after the first start. */
 const settleSeconds = 10
+
+/**
+ * Time after the last start until sandboxes are idle. A host counts the workspace of a run 10 s and 20 s after its
+ * start, and then only after its program has run.
+ */
+export const idleAfterSeconds = 30
+
+/** Containers with nothing of ours that are measured too, to tell what the engine needs for any container. */
+export const bareContainers = 20
 
 /** Ticks of the kernel's processor time in a second, on every Linux of ours. */
 const ticksPerSecond = 100
@@ -19,6 +28,9 @@ const daemonPart = "the engine's daemon: "
 
 /** Name of the row with the sum of all parts but the engine's daemon. */
 export const sumPart = "all without the daemon"
+
+/** Name of the row with what the engine needs for as many containers that only sleep. Not in the sum. */
+const barePart = "for comparison: engine's process for a bare container"
 
 interface Process {
   readonly parent: number
@@ -80,8 +92,19 @@ const containersOf = (owner: string) => {
     .map(([pid, role]) => ({ pid: Number(pid), isSandbox: role === "agent" }))
 }
 
+/** First process of each of these containers. */
+const firstProcesses = (ids: ReadonlyArray<string>): ReadonlyArray<number> =>
+  docker("inspect", "--format", "{{.State.Pid}}", ...ids)
+    .trim()
+    .split("\n")
+    .map(Number)
+
 /** Names the part that each process belongs to. */
-const partsOf = (owner: string, hostPid: number): ReadonlyMap<number, string> => {
+const partsOf = (
+  owner: string,
+  hostPid: number,
+  bare: ReadonlyArray<string>
+): ReadonlyMap<number, string> => {
   const all = processes()
   const below = (pid: number): ReadonlyArray<number> => [
     pid,
@@ -96,6 +119,7 @@ const partsOf = (owner: string, hostPid: number): ReadonlyMap<number, string> =>
     for (const inside of below(pid))
       parts.set(inside, isSandbox ? `in the sandbox: ${all.get(inside)!.name}` : "nginx-shared")
   }
+  for (const pid of firstProcesses(bare)) parts.set(all.get(pid)!.parent, barePart)
   for (const [pid, { name }] of all)
     if (name === "dockerd" || name === "containerd") parts.set(pid, `${daemonPart}${name}`)
   return parts
@@ -123,25 +147,38 @@ export const measure = async (options: {
   readonly hostPid: number
   readonly runs: number
   readonly open: (count: number) => Promise<string>
+  /** IDs of containers that only sleep. */
+  readonly bare: ReadonlyArray<string>
 }): Promise<ReadonlyArray<Row>> => {
-  const { hostPid, open, runs } = options
+  const { bare, hostPid, open, runs } = options
   const owner = await open(1)
   await pause(settleSeconds)
-  const first = usageOf(partsOf(owner, hostPid))
+  const first = usageOf(partsOf(owner, hostPid, bare))
   await open(runs - 1)
-  await pause(settleSeconds)
-  const parts = partsOf(owner, hostPid)
+  await pause(idleAfterSeconds)
+  const parts = partsOf(owner, hostPid, bare)
   const before = usageOf(parts)
   await pause(idleSeconds)
   const after = usageOf(parts)
-  const rows = [...after].map(([part, { memoryBytes, ticks }]) => ({
-    part,
-    memoryBytes,
-    furtherBytes: (memoryBytes - (first.get(part)?.memoryBytes ?? 0)) / (runs - 1),
-    idle: (ticks - before.get(part)!.ticks) / ticksPerSecond / idleSeconds
-  }))
+  const rows = [...after].map(([part, { memoryBytes, ticks }]) => {
+    const idle = (ticks - before.get(part)!.ticks) / ticksPerSecond / idleSeconds
+    if (part !== barePart)
+      return {
+        part,
+        memoryBytes,
+        furtherBytes: (memoryBytes - (first.get(part)?.memoryBytes ?? 0)) / (runs - 1),
+        idle
+      }
+    const times = runs / bare.length
+    return {
+      part,
+      memoryBytes: memoryBytes * times,
+      furtherBytes: memoryBytes / bare.length,
+      idle: idle * times
+    }
+  })
   // Other programs of the machine use the engine's daemon too.
-  const own = rows.filter(({ part }) => !part.startsWith(daemonPart))
+  const own = rows.filter(({ part }) => !part.startsWith(daemonPart) && part !== barePart)
   const sum = (field: "furtherBytes" | "idle" | "memoryBytes") =>
     own.reduce((total, row) => total + row[field], 0)
   const all = {

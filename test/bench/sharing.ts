@@ -91,6 +91,16 @@ const host = async (kind: "gateway" | "nginx-shared", url: string): Promise<Host
   }
 }
 
+/** Starts containers of the engine that only sleep, with nothing of ours. */
+const startBare = async (): Promise<ReadonlyArray<string>> => {
+  while (containers.length < Density.bareContainers) {
+    const args = ["run", "--detach", "--network=none", "--entrypoint=sleep", images.runtime, "3600"]
+    const { stdout } = await promisify(execFile)("docker", args)
+    containers.push(stdout.trim())
+  }
+  return [...containers]
+}
+
 /** Memory and idle processor time of live sealed runs. */
 const density = async (kind: "gateway" | "nginx-shared", url: string) => {
   say(`${sandboxes} live sandboxes, ${kind}`)
@@ -100,7 +110,9 @@ const density = async (kind: "gateway" | "nginx-shared", url: string) => {
   const image = kind === "gateway" ? images.gateway : images.proxy
   started.send({ kind, url, directory: own, image, runtime: images.runtime } satisfies DensityProcess.Start)
   await ready
+  const bare = await startBare()
   const rows = await Density.measure({
+    bare,
     hostPid: started.pid!,
     runs: sandboxes,
     open: async (open) => {
@@ -110,6 +122,8 @@ const density = async (kind: "gateway" | "nginx-shared", url: string) => {
     }
   })
   await end(started)
+  docker("rm", "--force", ...bare)
+  containers.length = 0
   return rows.map((row) => ({ proxy: kind, ...row }))
 }
 
@@ -330,7 +344,7 @@ const main = async () => {
       ["memory", "first run, MB", `each further of ${idleRuns}, kB`],
       report.memory.map((row) => Object.values(row))
     ),
-    `${sandboxes} live sealed runs with a model, whose program sleeps: memory of each part, and processor time over ${Density.idleSeconds} s.`,
+    `${sandboxes} live sealed runs with a model, whose program sleeps: memory of each part, and processor time over ${Density.idleSeconds} s, which begin ${Density.idleAfterSeconds} s after the last start: until then, the host looks at new sandboxes more often. For comparison, ${Density.bareContainers} containers that only sleep, started with \`docker run\`, are measured at the same time, and counted as if they were ${sandboxes}.`,
     Report.table(
       ["proxy", "part", `memory of ${sandboxes}, MB`, "each further run, kB", "idle, % of one processor"],
       live.map((row) => Object.values(row))
