@@ -1,7 +1,7 @@
 /** `cogni-sandbox chat` as a separate process: lines of JSON in and out, on a real engine and the real gateway. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
@@ -266,7 +266,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const file = join(stateDirectory, "demo.yaml")
-      writeFileSync(file, `${configuration}models: { complex: gpt-5, default: gpt-5 }\n`)
+      writeFileSync(file, `${configuration}models: { complex: named-in-file, default: named-in-file }\n`)
       const { code, stderr, stdout } = yield* run(["chat", file, "--demo"], {
         stdin: messages(["ana", "1", "hello"]),
         env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
@@ -275,9 +275,12 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
       const [reply] = repliesOf(stdout)
       assert.match(String(reply?.["text"]), /no model was asked/u, stderr)
       assert.isTrue(reply?.["demo"])
-      const { stdout: audit } = yield* run(["audit", String(reply?.["runId"]), "--output", "json"])
-      assert.match(audit.toString(), /"demo"/u)
-      assert.notInclude(audit.toString(), "gpt-5")
+      const audits = readdirSync(join(stateDirectory, "host-sessions"), { encoding: "utf8", recursive: true })
+        .filter((name) => name.endsWith("audit.jsonl"))
+        .map((name) => readFileSync(join(stateDirectory, "host-sessions", name), "utf8"))
+        .join("")
+      assert.include(audits, '"model":"demo"')
+      assert.notInclude(audits, "named-in-file")
     })
   )
 })
