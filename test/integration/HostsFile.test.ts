@@ -12,6 +12,7 @@ import { Effect, Layer, Stream } from "effect"
 import { execFileSync } from "node:child_process"
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readlinkSync,
   renameSync,
@@ -100,17 +101,32 @@ const cold = Effect.fnUntraced(function* (image = Images.runtime, user?: number)
   return seen
 })
 
-const waited = Effect.gen(function* () {
+const waited = Effect.fnUntraced(function* (whileWaiting = (): void => undefined) {
   const { prepare } = yield* ContainerRuntime
   const spec = yield* specOf(Images.runtime)
   if (prepare === undefined) return assert.fail("no sandbox can wait")
   const made = prepare({ ...spec, waitingId: yield* RunId.generate, waitSecondsMax: 60 })
   return yield* Effect.scoped(
     Effect.flatMap(
-      Effect.flatMap(made, ({ bind }) => bind(spec)),
+      Effect.flatMap(Effect.tap(made, Effect.sync(whileWaiting)), ({ bind }) => bind(spec)),
       looked
     )
   )
+})
+
+/** Builds an image with something at `/etc/hosts`. */
+const imageWith = Effect.fnUntraced(function* (place: (hosts: string) => void) {
+  const context = mkdtempSync(join(tmpdir(), "cogni-image-"))
+  const image = `cogni-test-hosts-${crypto.randomUUID()}`
+  yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(context, { recursive: true })))
+  place(join(context, "hosts"))
+  const tar = ["-C", context, "-cf", join(context, "etc.tar"), "--transform=s,^,etc/,", "hosts"]
+  execFileSync("tar", tar)
+  writeFileSync(join(context, "Dockerfile"), `FROM ${Images.runtime}\nADD etc.tar /\n`)
+  yield* Effect.acquireRelease(docker("build", "--quiet", "--tag", image, context), () =>
+    docker("image", "rm", "--no-prune", image)
+  )
+  return image
 })
 
 /** Runs an effect over an engine that does something else. */
@@ -137,7 +153,7 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: "2 minutes" })(
     it.effect.each([
       ["cold", cold()],
       ["of another user", cold(Images.runtime, 4242)],
-      ["that has waited", waited]
+      ["that has waited", waited()]
     ] as const)("has localhost, nothing but lo, and no file that it can change (%s)", ([, start]) =>
       Effect.gen(function* () {
         const [one, other] = yield* Effect.all([start, start], { concurrency: 2 })
@@ -222,24 +238,40 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: "2 minutes" })(
 
     it.effect("has its file at its place, also if its image has a link there", () =>
       Effect.gen(function* () {
-        const context = mkdtempSync(join(tmpdir(), "cogni-link-"))
-        const image = `cogni-test-link-${crypto.randomUUID()}`
-        yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(context, { recursive: true })))
-        symlinkSync("/workspace/hosts", join(context, "hosts"))
-        execFileSync("tar", [
-          "-C",
-          context,
-          "-cf",
-          join(context, "etc.tar"),
-          "--transform=s,^,etc/,",
-          "hosts"
-        ])
-        writeFileSync(join(context, "Dockerfile"), `FROM ${Images.runtime}\nADD etc.tar /\n`)
-        yield* Effect.acquireRelease(docker("build", "--quiet", "--tag", image, context), () =>
-          docker("image", "rm", "--no-prune", image)
-        )
+        const image = yield* imageWith((hosts) => symlinkSync("/workspace/hosts", hosts))
         const { isDisabled, said } = yield* cold(image)
         assert.deepStrictEqual([isDisabled, said], [true, asExpected])
+      })
+    )
+
+    it.effect("has its file after the run of an image that can have none", () =>
+      Effect.gen(function* () {
+        const image = yield* imageWith((hosts) => mkdirSync(hosts))
+        const tries: Array<string> = []
+        const [failed, { isDisabled }] = yield* Effect.all([Effect.exit(cold(image)), cold()]).pipe(
+          over(({ create }) => ({
+            create: (options) => {
+              if (options.image === image) tries.push(sourceOf(options) === undefined ? "engine" : "file")
+              return create(options)
+            }
+          }))
+        )
+        assert.deepStrictEqual([failed._tag, tries, isDisabled], ["Failure", ["file", "engine"], true])
+      })
+    )
+
+    it.effect("keeps its file if that is removed on the host while it waits", () =>
+      Effect.gen(function* () {
+        const sources: Array<string> = []
+        const { isDisabled, said } = yield* waited((): void => rmSync(sources[0]!)).pipe(
+          over(({ create }) => ({
+            create: (options) => {
+              sources.push(sourceOf(options)!)
+              return create(options)
+            }
+          }))
+        )
+        assert.deepStrictEqual([sources.length, isDisabled, said], [1, true, asExpected])
       })
     )
   }

@@ -204,6 +204,12 @@ const started = Effect.fnUntraced(function* (
   )
 })
 
+/** The file of this host that is to be `/etc/hosts` in it. */
+const hostsFileOf = ({ hostConfig }: DockerApi.CreateOptions) =>
+  (
+    hostConfig as { readonly Mounts?: ReadonlyArray<{ readonly Source: string; readonly Target: string }> }
+  ).Mounts?.find(({ Target }) => Target === "/etc/hosts")?.Source
+
 const networkOf = ({ hostConfig }: DockerApi.CreateOptions) =>
   String((hostConfig as { readonly NetworkMode?: string }).NetworkMode)
 
@@ -253,6 +259,21 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: "2 minutes" })(
         }))
         assert.deepStrictEqual([created, exitCode, lies.size], [2, 5, 1])
         assert.deepStrictEqual(posture?.interfaces, ["lo"])
+      })
+    )
+
+    it.effect("is left for one of the engine if an image cannot have its file, which is tried once", () =>
+      Effect.gen(function* () {
+        let isJoined = false
+        const { created, exitCode, network } = yield* started((api) => ({
+          create: (options) => {
+            isJoined ||= networkOf(options).startsWith("container:")
+            const path = hostsFileOf(options)
+            if (isJoined && path !== undefined) rmSync(path)
+            return api.create(options)
+          }
+        }))
+        assert.deepStrictEqual([created, exitCode, network], [2, 5, "none"])
       })
     )
   }

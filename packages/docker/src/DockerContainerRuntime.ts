@@ -216,7 +216,7 @@ const make: (
       quiet: runStarts.quiet,
       start: Effect.fnUntraced(function* (image) {
         const spec = NetworkHolder.specOf(image, waitingId())
-        const isNetless = yield* hostsFiles.isPossible
+        const isNetless = yield* hostsFiles.isPossible(image)
         const hostConfig = yield* hardened(spec)
         const id = yield* create(spec, {
           hostConfig,
@@ -237,7 +237,7 @@ const make: (
     /** Acquires a container with a namespace of its own, which the engine configures only if it must. */
     const acquireAlone = Effect.fnUntraced(function* (spec: ContainerSpec, startEnded: Effect.Effect<void>) {
       const configured = acquireIn(spec, { isNetless: false })
-      if (!(yield* hostsFiles.isPossible)) return startingUntil(yield* configured, startEnded)
+      if (!(yield* hostsFiles.isPossible(spec.image))) return startingUntil(yield* configured, startEnded)
       const own = yield* Effect.scope
       const scope = yield* Scope.fork(own)
       return yield* JoinedContainer.make({
@@ -245,7 +245,7 @@ const make: (
         startEnded,
         joined: Scope.provide(acquireIn(spec, { isNetless: true }), scope),
         isOfWay: hostsFiles.isCauseOf,
-        noteFailure: hostsFiles.noteFailure,
+        noteFailure: () => hostsFiles.noteFailure(spec.image),
         leave: Scope.close(scope, Exit.void),
         unjoined: Scope.provide(configured, own)
       })
@@ -281,7 +281,12 @@ const make: (
         startEnded,
         joined: Scope.provide(acquireIn(spec, { holder, isNetless: holder.isNetless }), scope),
         isOfWay: (error) => NetworkHolder.isCauseOf(holder, error) || hostsFiles.isCauseOf(error),
-        noteFailure: networks.noteFailure,
+        // Without its file, the run would only fail in the same way again.
+        noteFailure: (error) =>
+          Effect.andThen(
+            networks.noteFailure,
+            hostsFiles.isCauseOf(error) ? hostsFiles.noteFailure(image) : Effect.void
+          ),
         leave: Scope.close(scope, Exit.void),
         unjoined: Scope.provide(acquireAlone(spec, startEnded), own)
       })
@@ -328,15 +333,17 @@ const make: (
       yield* checkLimits(spec)
       yield* ensureImage(spec.image)
       const own = yield* Effect.scope
-      if (!(yield* hostsFiles.isPossible)) return yield* prepareIn(waiting, spec, undefined)
+      if (!(yield* hostsFiles.isPossible(spec.image))) return yield* prepareIn(waiting, spec, undefined)
       const scope = yield* Scope.fork(own)
       const netless = Effect.flatMap(hostsFiles.acquire, (hosts) => prepareIn(waiting, spec, hosts))
       return yield* Scope.provide(netless, scope).pipe(
         Effect.catchIf(hostsFiles.isCauseOf, () =>
-          hostsFiles.noteFailure.pipe(
-            Effect.andThen(Scope.close(scope, Exit.void)),
-            Effect.andThen(Scope.provide(prepareIn(waiting, spec, undefined), own))
-          )
+          hostsFiles
+            .noteFailure(spec.image)
+            .pipe(
+              Effect.andThen(Scope.close(scope, Exit.void)),
+              Effect.andThen(Scope.provide(prepareIn(waiting, spec, undefined), own))
+            )
         )
       )
     })

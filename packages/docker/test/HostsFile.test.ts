@@ -82,25 +82,38 @@ describe("HostsFile", () => {
     })
   )
 
-  it.effect("is possible if the engine is on this host, and for a minute not after a failure", () =>
+  it.effect(
+    "is possible if the engine is on this host, and for a minute not for an image after a failure",
+    () =>
+      Effect.gen(function* () {
+        const answers = [Effect.fail(away)]
+        const files = yield* made(
+          Effect.suspend(() => answers.pop() ?? Effect.succeed(here as unknown as Info))
+        )
+        assert.isFalse(yield* files.isPossible("one"), "the engine does not answer")
+        assert.isTrue(yield* files.isPossible("one"))
+        yield* files.noteFailure("one")
+        assert.isFalse(yield* files.isPossible("one"))
+        assert.isTrue(yield* files.isPossible("other"), "the runs of another image are slower")
+        yield* TestClock.adjust("1 minute")
+        assert.isTrue(yield* files.isPossible("one"))
+      })
+  )
+
+  it.effect("remembers the last 128 images whose containers could not use it", () =>
     Effect.gen(function* () {
-      const answers = [Effect.fail(away)]
-      const files = yield* made(
-        Effect.suspend(() => answers.pop() ?? Effect.succeed(here as unknown as Info))
-      )
-      assert.isFalse(yield* files.isPossible, "the engine does not answer")
-      assert.isTrue(yield* files.isPossible)
-      yield* files.noteFailure
-      assert.isFalse(yield* files.isPossible)
-      yield* TestClock.adjust("1 minute")
-      assert.isTrue(yield* files.isPossible)
+      const { isPossible, noteFailure } = yield* made(Effect.succeed(here as unknown as Info))
+      for (const number of Array.from({ length: 129 }).keys()) yield* noteFailure(`image-${number}`)
+      assert.isTrue(yield* isPossible("image-0"))
+      assert.isFalse(yield* isPossible("image-1"))
+      assert.isFalse(yield* isPossible("image-128"))
     })
   )
 
   it.effect("is not possible with gVisor, which is not asked", () =>
     Effect.gen(function* () {
       const files = yield* HostsFile.make({ address, info: Effect.die("asked"), engineRuntime: "runsc" })
-      assert.isFalse(yield* files.isPossible)
+      assert.isFalse(yield* files.isPossible("one"))
     })
   )
 

@@ -33,8 +33,11 @@ export interface HostsFile {
  */
 export const content = "127.0.0.1\tlocalhost\n::1\tip6-localhost ip6-loopback\n"
 
-/** Time for which no file is tried after one could not be used, in milliseconds. */
+/** Time for which an image gets no file after a container of it could not use one, in milliseconds. */
 const pauseMillis = 60_000
+
+/** Images whose failures are remembered at once. */
+const imagesMax = 128
 
 /** Age from which a file belongs to no container, whose longest life is shorter, in milliseconds. */
 const ageMillisMax = 48 * 3_600_000
@@ -57,7 +60,8 @@ export const make = Effect.fnUntraced(function* ({
   /** Runtime of the engine that starts the containers. Absent: its default. */
   readonly engineRuntime?: string | undefined
 }) {
-  let pausedUntilMillis = 0
+  // By image, because an image can cause it, and must not delay the runs of others.
+  const pausedUntilMillis = new Map<string, number>()
   // Those of host processes that were killed.
   const swept = yield* Effect.cached(
     Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
@@ -65,9 +69,9 @@ export const make = Effect.fnUntraced(function* ({
     )
   )
   return {
-    /** Whether a container can have such a file. Never fails: without an answer of the engine, none can. */
-    isPossible: Effect.gen(function* () {
-      if ((yield* Clock.currentTimeMillis) < pausedUntilMillis) return false
+    /** Whether a container of an image can have such a file. Never fails: without an answer of the engine, none can. */
+    isPossible: Effect.fnUntraced(function* (image: string) {
+      if ((yield* Clock.currentTimeMillis) < (pausedUntilMillis.get(image) ?? 0)) return false
       // Not worth a question: no file of this kernel can be verified there.
       if (GVisor.isNamed(engineRuntime)) return false
       return yield* info.pipe(
@@ -77,10 +81,15 @@ export const make = Effect.fnUntraced(function* ({
     }),
     /** Returns whether a failure of a container is one of its file, so that it can start without one. */
     isCauseOf: (error: ContainerError | PostureMismatch) => isCauseOf(directory, error),
-    /** Notes that a container could not use its file. */
-    noteFailure: Effect.map(Clock.currentTimeMillis, (nowMillis) => {
-      pausedUntilMillis = nowMillis + pauseMillis
-    }),
+    /** Notes that a container of an image could not use its file. */
+    noteFailure: (image: string) =>
+      Effect.map(Clock.currentTimeMillis, (nowMillis) => {
+        // The map is in the order of the last failure.
+        pausedUntilMillis.delete(image)
+        pausedUntilMillis.set(image, nowMillis + pauseMillis)
+        const [oldest] = pausedUntilMillis.keys()
+        if (pausedUntilMillis.size > imagesMax && oldest !== undefined) pausedUntilMillis.delete(oldest)
+      }),
     /** Writes a file for one container, and removes it when the scope closes. */
     acquire: Effect.gen(function* (): Effect.fn.Return<HostsFile, ContainerFailed, Scope.Scope> {
       const path = join(directory, crypto.randomUUID())

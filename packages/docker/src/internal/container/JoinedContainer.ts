@@ -17,7 +17,7 @@ export const make = Effect.fnUntraced(function* (attempts: {
   readonly joined: Created
   /** Whether a failure is one of the way. */
   readonly isOfWay: (error: ContainerError | PostureMismatch) => boolean
-  readonly noteFailure: Effect.Effect<void>
+  readonly noteFailure: (error: ContainerError | PostureMismatch) => Effect.Effect<void>
   /** Removes the container, and the namespace that it has joined. */
   readonly leave: Effect.Effect<void>
   readonly unjoined: Created
@@ -28,7 +28,7 @@ export const make = Effect.fnUntraced(function* (attempts: {
     if (hasLeft || !attempts.isOfWay(error)) return Effect.fail(error)
     hasLeft = true
     return Effect.logWarning(`${attempts.way} could not be used: ${error.message}`).pipe(
-      Effect.andThen(attempts.noteFailure),
+      Effect.andThen(attempts.noteFailure(error)),
       Effect.andThen(attempts.leave),
       Effect.andThen(attempts.unjoined)
     )
