@@ -55,19 +55,34 @@ describe("HostsFile", () => {
     })
   )
 
-  it.effect("removes what killed processes left two days ago, and nothing younger", () =>
+  it.effect("removes what killed processes left two days ago, and nothing else", () =>
     Effect.gen(function* () {
       const { acquire, directory } = yield* made()
       yield* Effect.scoped(acquire)
       const nowSeconds = 1_000_000
       yield* TestClock.setTime(nowSeconds * 1000)
       const again = yield* HostsFile.make({ address, directory, info: Effect.fail(away) })
-      for (const [name, ageSeconds] of Object.entries({ old: 172_801, young: 172_799 })) {
+      const [old, young] = [crypto.randomUUID(), crypto.randomUUID()]
+      for (const [name, ageSeconds] of Object.entries({ [old]: 172_801, [young]: 172_799, other: 172_801 })) {
         writeFileSync(join(directory, name), "")
         utimesSync(join(directory, name), nowSeconds - ageSeconds, nowSeconds - ageSeconds)
       }
       yield* Effect.scoped(again.acquire)
-      assert.deepStrictEqual(readdirSync(directory), ["young"])
+      assert.deepStrictEqual(readdirSync(directory).toSorted(), [young, "other"].toSorted())
+    })
+  )
+
+  it.effect("has an absolute path, which the engine requires, also if TMPDIR is relative", () =>
+    Effect.gen(function* () {
+      const before = process.env["TMPDIR"]
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          if (before === undefined) delete process.env["TMPDIR"]
+          else process.env["TMPDIR"] = before
+        })
+      )
+      process.env["TMPDIR"] = "relative"
+      assert.match(HostsFile.defaultDirectory(), /^\/.+\/relative\/cogni-hosts-\d+$/u)
     })
   )
 

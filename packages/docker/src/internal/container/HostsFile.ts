@@ -14,7 +14,7 @@ import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Clock, Effect, type Scope } from "effect"
 import { chmod, lstat, readdir, unlink } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { join, resolve } from "node:path"
 import type { DockerApi, Info } from "../../DockerApi.ts"
 import * as DirectoryBinder from "./DirectoryBinder.ts"
 import * as GVisor from "./GVisor.ts"
@@ -46,12 +46,20 @@ const unusable = (path: string, why: string) =>
   new ContainerFailed({
     operation: "create",
     detail: `the file ${path}, which is to be ${target} in it, cannot be used: ${why}`,
-    remedy: "Let only this user write in its directory. Until then, the engine configures the network"
+    remedy:
+      "Set TMPDIR to a directory that has room and that only this user can write, or mend this one. " +
+      "Until then, the engine configures the network"
   })
+
+/** Absolute, as the engine requires it, and because this process may change its working directory. */
+export const defaultDirectory = (): string => resolve(tmpdir(), `cogni-hosts-${process.geteuid?.() ?? 0}`)
+
+/** Name of a file of ours. Where other users can exchange the directory for another, nothing else of it is removed. */
+const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
 
 export const make = Effect.fnUntraced(function* ({
   address,
-  directory = join(tmpdir(), `cogni-hosts-${process.geteuid?.() ?? 0}`),
+  directory = defaultDirectory(),
   engineRuntime,
   info
 }: Pick<DockerApi["Service"], "address" | "info"> & {
@@ -121,10 +129,12 @@ const sweep = async (directory: string, nowMillis: number): Promise<void> => {
   const names = await readdir(directory)
   // Another process may remove them too.
   await Promise.allSettled(
-    names.map(async (name) => {
-      const path = join(directory, name)
-      if ((await lstat(path)).mtimeMs < nowMillis - ageMillisMax) await unlink(path)
-    })
+    names
+      .filter((name) => ownName.test(name))
+      .map(async (name) => {
+        const path = join(directory, name)
+        if ((await lstat(path)).mtimeMs < nowMillis - ageMillisMax) await unlink(path)
+      })
   )
 }
 
