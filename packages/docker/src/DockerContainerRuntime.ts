@@ -58,6 +58,9 @@ const quietMillis = 100
 /** The longest that a run can last, in seconds. */
 const runSecondsMax = 86_400
 
+/** How sandboxes without a network of the engine start, as a message names it. */
+const netlessWay = "a network that the engine does not configure"
+
 /** A random ID, which is never that of a run. */
 const waitingId = () => RunId.make(`waiting-${crypto.randomUUID().replaceAll("-", "")}`)
 
@@ -241,7 +244,7 @@ const make: (
       const own = yield* Effect.scope
       const scope = yield* Scope.fork(own)
       return yield* JoinedContainer.make({
-        way: "a network that the engine does not configure",
+        way: netlessWay,
         startEnded,
         joined: Scope.provide(acquireIn(spec, { isNetless: true }), scope),
         isOfWay: hostsFiles.isCauseOf,
@@ -337,13 +340,12 @@ const make: (
       const scope = yield* Scope.fork(own)
       const netless = Effect.flatMap(hostsFiles.acquire, (hosts) => prepareIn(waiting, spec, hosts))
       return yield* Scope.provide(netless, scope).pipe(
-        Effect.catchIf(hostsFiles.isCauseOf, () =>
-          hostsFiles
-            .noteFailure(spec.image)
-            .pipe(
-              Effect.andThen(Scope.close(scope, Exit.void)),
-              Effect.andThen(Scope.provide(prepareIn(waiting, spec, undefined), own))
-            )
+        Effect.catchIf(hostsFiles.isCauseOf, ({ message }) =>
+          Effect.logWarning(`${netlessWay} could not be used: ${message}`).pipe(
+            Effect.andThen(hostsFiles.noteFailure(spec.image)),
+            Effect.andThen(Scope.close(scope, Exit.void)),
+            Effect.andThen(Scope.provide(prepareIn(waiting, spec, undefined), own))
+          )
         )
       )
     })

@@ -259,16 +259,22 @@ export const directoriesFinding = Effect.fnUntraced(function* (
   )
 })
 
-/** Says whether sandboxes start without a network of the engine. */
-export const networksFinding = (...engine: Parameters<typeof HostsFile.whyNot>): Finding => {
-  const why = HostsFile.whyNot(...engine)
-  return ok(
-    "networks",
-    why === undefined
-      ? "sandboxes start without the engine's help"
-      : `the engine configures that of each sandbox, which takes a third of a start: ${why}`
+/** Says whether sandboxes start without a network of the engine. Writes the file that they need for it. */
+export const networksFinding = Effect.fnUntraced(function* (
+  info: DockerApi.Info,
+  { address, directory, engineRuntime }: Omit<Parameters<typeof HostsFile.make>[0], "info">
+): Effect.fn.Return<Finding> {
+  const slow = "the engine configures that of each sandbox, which takes a third of a start"
+  const why = HostsFile.whyNot(address, info, engineRuntime)
+  if (why !== undefined) return ok("networks", `${slow}: ${why}`)
+  const files = yield* HostsFile.make({ address, directory, engineRuntime, info: Effect.succeed(info) })
+  return yield* Effect.scoped(files.acquire).pipe(
+    Effect.match({
+      onFailure: ({ detail, remedy }) => warn("networks", `${slow}: ${detail}`, remedy),
+      onSuccess: () => ok("networks", "sandboxes start without the engine's help")
+    })
   )
-}
+})
 
 /** Checks whether a run accepts a directory as its workspace, and which special files an agent could reach in it. */
 export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>
@@ -321,7 +327,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
           "Run on the engine's host for the lowest latency to the model"
         ),
     yield* directoriesFinding({ address: api.address, info: api.info, engineRuntime: options.engineRuntime }),
-    networksFinding(api.address, info, options.engineRuntime),
+    yield* networksFinding(info, { address: api.address, engineRuntime: options.engineRuntime }),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),
     ...hostFindings,

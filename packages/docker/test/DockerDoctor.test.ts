@@ -129,14 +129,25 @@ describe("DockerDoctor", () => {
     })
   )
 
-  it("says why the engine configures the network of each sandbox, if it does", () => {
-    const here = { ...info, Name: hostname(), KernelVersion: release(), DefaultRuntime: "runc" }
-    const address = { type: "unix", path: "/run/docker.sock" } as const
-    assert.strictEqual(networksFinding(address, here).detail, "sandboxes start without the engine's help")
-    const elsewhere = networksFinding(address, { ...here, Name: "another" })
-    assert.strictEqual(elsewhere.status, "ok")
-    assert.include(elsewhere.detail, "takes a third of a start: the engine is not on this host")
-  })
+  it.effect("says why the engine configures the network of each sandbox, if it does", () =>
+    Effect.gen(function* () {
+      const here = { ...info, Name: hostname(), KernelVersion: release(), DefaultRuntime: "runc" }
+      const address = { type: "unix", path: "/run/docker.sock" } as const
+      const path = join(yield* directory, "hosts")
+      const found = (name = here.Name) =>
+        networksFinding({ ...here, Name: name }, { address, directory: path })
+      const { detail } = yield* found()
+      assert.strictEqual(detail, "sandboxes start without the engine's help")
+      const elsewhere = yield* found("another")
+      assert.strictEqual(elsewhere.status, "ok")
+      assert.include(elsewhere.detail, "takes a third of a start: the engine is not on this host")
+      chmodSync(path, 0o777)
+      const refused = yield* found()
+      assert.strictEqual(refused.status, "warn")
+      assert.include(refused.detail, "can be written by other users (mode 777)")
+      assert.include(refused.fix, "Set TMPDIR to a directory")
+    })
+  )
 
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])
