@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { ContainerFailed, PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { PostureMount } from "@cogni/sandbox-core/Posture"
 import { Effect } from "effect"
@@ -74,14 +74,8 @@ describe("HostsFile", () => {
 
   it.effect("has an absolute path, which the engine requires, also if TMPDIR is relative", () =>
     Effect.gen(function* () {
-      const before = process.env["TMPDIR"]
-      yield* Effect.addFinalizer(() =>
-        Effect.sync(() => {
-          if (before === undefined) delete process.env["TMPDIR"]
-          else process.env["TMPDIR"] = before
-        })
-      )
-      process.env["TMPDIR"] = "relative"
+      yield* Effect.addFinalizer(() => Effect.sync(() => vi.unstubAllEnvs()))
+      vi.stubEnv("TMPDIR", "relative")
       assert.match(HostsFile.defaultDirectory(), /^\/.+\/relative\/cogni-hosts-\d+$/u)
     })
   )

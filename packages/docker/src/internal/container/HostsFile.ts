@@ -54,7 +54,7 @@ const unusable = (path: string, why: string) =>
 /** Absolute, as the engine requires it, and because this process may change its working directory. */
 export const defaultDirectory = (): string => resolve(tmpdir(), `cogni-hosts-${process.geteuid?.() ?? 0}`)
 
-/** Name of a file of ours. Where other users can exchange the directory for another, nothing else of it is removed. */
+/** Name of one of these files. No other is removed, because other users may exchange the directory. */
 const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
 
 export const make = Effect.fnUntraced(function* ({
