@@ -267,8 +267,9 @@ export const networksFinding = Effect.fnUntraced(function* (
   const slow = "the engine configures that of each sandbox, which takes a third of a start"
   const why = HostsFile.whyNot(address, info, engineRuntime)
   if (why !== undefined) return ok("networks", `${slow}: ${why}`)
-  const files = yield* HostsFile.make({ address, directory, engineRuntime, info: Effect.succeed(info) })
-  return yield* Effect.scoped(files.acquire).pipe(
+  return yield* HostsFile.make({ address, directory, engineRuntime, info: Effect.succeed(info) }).pipe(
+    Effect.flatMap(({ acquire }) => acquire),
+    Effect.scoped,
     Effect.match({
       onFailure: ({ detail, remedy }) => warn("networks", `${slow}: ${detail}`, remedy),
       onSuccess: () => ok("networks", "sandboxes start without the engine's help")

@@ -3,7 +3,8 @@
  * starts.
  *
  * A resource is orphaned when its owner is dead. An owner on another machine or from another boot cannot be checked:
- * its resource is orphaned once it has expired. Only `removeAll` removes resources of a living owner.
+ * its resource is orphaned once it has expired. Only `removeAll` removes resources of a living owner. The small files
+ * that sandboxes of this host mount as their `/etc/hosts` go in the same way, and are not reported.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
@@ -12,6 +13,7 @@ import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import { Context, Duration, Effect, Fiber, Layer, type Scope } from "effect"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
+import * as HostsFile from "./internal/container/HostsFile.ts"
 import * as ReapMetrics from "./internal/ReapMetrics.ts"
 
 export interface ReapReport {
@@ -103,7 +105,8 @@ export const make = Effect.gen(function* () {
     ({ labels }: DockerApi.Labelled) =>
       HostOwner.isOrphaned(labels[label.owner], labels[label.expiresAt], now)
 
-  const reap = Effect.suspend(() => remove(isOrphaned(new Date())))
+  // The files last, when no container of their owners is left.
+  const reap = Effect.suspend(() => remove(isOrphaned(new Date()))).pipe(Effect.tap(HostsFile.sweep()))
 
   return DockerReaper.of({
     reap,
@@ -116,7 +119,10 @@ export const make = Effect.gen(function* () {
       const reaping = yield* Effect.forkScoped(orWarn(reap), { startImmediately: true })
       yield* Effect.timeoutOption(Fiber.await(reaping), Duration.seconds(startSecondsMax))
     }),
-    removeAll: remove(() => true)
+    removeAll: Effect.tap(
+      remove(() => true),
+      HostsFile.sweep()
+    )
   })
 })
 

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
@@ -6,7 +6,11 @@ import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Effect, Exit, Fiber, Layer, Logger, Scope } from "effect"
 import { TestClock } from "effect/testing"
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import * as DockerApi from "../src/DockerApi.ts"
+import * as HostsFile from "../src/internal/container/HostsFile.ts"
 
 type Api = DockerApi.DockerApi["Service"]
 
@@ -67,6 +71,31 @@ describe("DockerReaper, at a start", () => {
       yield* Fiber.join(fiber)
       assert.deepStrictEqual(removed, ["of-the-dead", "volume-of-the-dead"])
       assert.deepStrictEqual(warnings, [])
+    })
+  )
+
+  it.effect("removes the hosts files of dead owners", () =>
+    Effect.gen(function* () {
+      const temporary = mkdtempSync(join(tmpdir(), "cogni-reaper-test-"))
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          vi.unstubAllEnvs()
+          rmSync(temporary, { recursive: true })
+        })
+      )
+      vi.stubEnv("TMPDIR", temporary)
+      const directory = HostsFile.defaultDirectory()
+      mkdirSync(directory, { mode: 0o700 })
+      const left = [dead, living].map((owner) => {
+        const process = crypto.randomUUID()
+        writeFileSync(join(directory, `${process}.owner`), ResourceLabels.formatOwner(owner))
+        writeFileSync(join(directory, `${process}.${crypto.randomUUID()}`), "")
+        return process
+      })
+      const { fiber } = yield* started({})
+      yield* Fiber.join(fiber)
+      const names = readdirSync(directory)
+      assert.deepStrictEqual([names.length, names.filter((name) => name.startsWith(left[1]!)).length], [2, 2])
     })
   )
 

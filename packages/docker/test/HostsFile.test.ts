@@ -5,6 +5,7 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import {
   chmodSync,
+  existsSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -14,8 +15,10 @@ import {
   writeFileSync
 } from "node:fs"
 import { hostname, release, tmpdir } from "node:os"
-import { join } from "node:path"
+import { basename, join } from "node:path"
 import type { Info } from "../src/DockerApi.ts"
+import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as HostOwner from "../src/HostOwner.ts"
 import * as HostsFile from "../src/internal/container/HostsFile.ts"
 
 const here = { Name: hostname(), KernelVersion: release(), DefaultRuntime: "runc", SecurityOptions: [] }
@@ -37,11 +40,12 @@ const made = Effect.fnUntraced(function* (
 describe("HostsFile", () => {
   it.effect("writes a file for each container, which all users can read and none can write", () =>
     Effect.gen(function* () {
-      const { acquire, directory } = yield* made()
+      const { directory } = yield* made()
       const before = process.umask(0o077)
       yield* Effect.addFinalizer(() => Effect.sync(() => process.umask(before)))
       yield* Effect.scoped(
         Effect.gen(function* () {
+          const { acquire } = yield* HostsFile.make({ address, directory, info: Effect.die("not asked") })
           const [one, other] = [yield* acquire, yield* acquire]
           const stats = statSync(one.path)
           assert.strictEqual(stats.mode & 0o777, 0o444)
@@ -55,20 +59,52 @@ describe("HostsFile", () => {
     })
   )
 
-  it.effect("removes what killed processes left two days ago, and nothing else", () =>
+  it.effect("removes what dead processes left, and nothing else", () =>
     Effect.gen(function* () {
       const { acquire, directory } = yield* made()
-      yield* Effect.scoped(acquire)
       const nowSeconds = 1_000_000
       yield* TestClock.setTime(nowSeconds * 1000)
-      const again = yield* HostsFile.make({ address, directory, info: Effect.fail(away) })
-      const [old, young] = [crypto.randomUUID(), crypto.randomUUID()]
-      for (const [name, ageSeconds] of Object.entries({ [old]: 172_801, [young]: 172_799, other: 172_801 })) {
-        writeFileSync(join(directory, name), "")
-        utimesSync(join(directory, name), nowSeconds - ageSeconds, nowSeconds - ageSeconds)
+      const put = (name: string, ageSeconds: number, text = "") => {
+        const path = join(directory, name)
+        if (!existsSync(path)) writeFileSync(path, text)
+        utimesSync(path, nowSeconds - ageSeconds, nowSeconds - ageSeconds)
+        return name
       }
-      yield* Effect.scoped(again.acquire)
-      assert.deepStrictEqual(readdirSync(directory).toSorted(), [young, "other"].toSorted())
+      const [old, young] = [172_801, 172_799]
+      const self = HostOwner.self()
+      const ofDead = formatOwner({ ...self, startTicks: self.startTicks + 1 })
+      const ofUnknown = formatOwner({ ...self, bootId: "another" })
+      const left = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { path } = yield* acquire
+          const own = readdirSync(directory)
+          assert.strictEqual(own.length, 2)
+          const [dead, unknown, unnamed] = [crypto.randomUUID(), crypto.randomUUID(), crypto.randomUUID()]
+          put(`${dead}.owner`, 0, ofDead)
+          put(`${dead}.${crypto.randomUUID()}`, 0)
+          put(`${unknown}.${crypto.randomUUID()}`, old)
+          put(`${unnamed}.${crypto.randomUUID()}`, old)
+          const kept = [
+            put(basename(path), old),
+            put(`${unknown}.owner`, young, ofUnknown),
+            put(`${unknown}.${crypto.randomUUID()}`, young),
+            put(`${unnamed}.${crypto.randomUUID()}`, young),
+            put("other", old)
+          ]
+          const left = new Set([...own, ...kept])
+          yield* HostsFile.sweep(directory)
+          assert.deepStrictEqual(readdirSync(directory).toSorted(), [...left].toSorted())
+          // Another user can write there, and may have put them there.
+          put(`${dead}.owner`, 0, ofDead)
+          left.add(`${dead}.owner`)
+          chmodSync(directory, 0o777)
+          yield* HostsFile.sweep(directory)
+          assert.deepStrictEqual(readdirSync(directory).toSorted(), [...left].toSorted())
+          return left.size
+        })
+      )
+      assert.strictEqual(readdirSync(directory).length, left - 1)
+      yield* HostsFile.sweep(join(directory, "absent"))
     })
   )
 

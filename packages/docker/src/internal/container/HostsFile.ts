@@ -8,16 +8,18 @@
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, type PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
+import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { attemptWhole } from "@cogni/sandbox-host-files/Attempt"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { Clock, Effect, type Scope } from "effect"
-import { chmod, lstat, readdir, unlink } from "node:fs/promises"
+import { Clock, Duration, Effect, Exit, Scope } from "effect"
+import { chmod, lstat, readdir, readFile, unlink } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import type { DockerApi, Info } from "../../DockerApi.ts"
 import * as DirectoryBinder from "./DirectoryBinder.ts"
 import * as GVisor from "./GVisor.ts"
+import * as HostOwner from "../../HostOwner.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import { hostsTarget as target } from "./Hardening.ts"
 
@@ -54,8 +56,14 @@ const unusable = (path: string, why: string) =>
 /** Absolute, as the engine requires it, and because this process may change its working directory. */
 export const defaultDirectory = (): string => resolve(tmpdir(), `cogni-hosts-${process.geteuid?.() ?? 0}`)
 
-/** Name of one of these files. No other is removed, because other users may exchange the directory. */
-const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
+/**
+ * Matches the names of these files: a UUID of their process, and one of their own, or `owner`. That file names the
+ * process. A sandbox reads the name of its file, and need not know the process. Nothing else is removed, because other
+ * users may exchange the directory.
+ */
+const ownName = /^([0-9a-f-]{36})\.([0-9a-f-]{36}|owner)$/u
+
+const ownerName = (process: string): string => `${process}.owner`
 
 export const make = Effect.fnUntraced(function* ({
   address,
@@ -70,11 +78,24 @@ export const make = Effect.fnUntraced(function* ({
 }) {
   // By image, because an image can cause it, and must not delay the runs of others.
   const pausedUntilMillis = new Map<string, number>()
-  // Those of host processes that were killed.
-  const swept = yield* Effect.cached(
-    Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
-      Effect.ignore(Effect.tryPromise(() => sweep(directory, nowMillis)))
+  const process = crypto.randomUUID()
+  const attempt = <A>(path: string, run: () => Promise<A>) =>
+    attemptWhole(run, (message) => unusable(path, message))
+  const file = (path: string, text: string, mode: number) => {
+    const remove = Effect.ignore(Effect.tryPromise(() => unlink(path)))
+    return Effect.acquireRelease(
+      Effect.tapError(
+        attempt(path, () => write(path, text, mode)),
+        () => remove
+      ),
+      () => remove
     )
+  }
+  const owner = file(join(directory, ownerName(process)), formatOwner(HostOwner.self()), 0o400)
+  const owned = yield* Effect.cachedWithTTL(
+    Scope.provide(owner, yield* Effect.scope),
+    // What prevents it may end.
+    (exit) => (Exit.isSuccess(exit) ? Duration.infinity : 0)
   )
   return {
     /** Whether a container of an image can have such a file. Never fails: without an answer of the engine, none can. */
@@ -100,42 +121,54 @@ export const make = Effect.fnUntraced(function* ({
       }),
     /** Writes a file for one container, and removes it when the scope closes. */
     acquire: Effect.gen(function* (): Effect.fn.Return<HostsFile, ContainerFailed, Scope.Scope> {
-      const path = join(directory, crypto.randomUUID())
-      const attempt = <A>(run: () => Promise<A>) => attemptWhole(run, (message) => unusable(path, message))
-      // Before anything in it is removed: it could be a link, or another user's.
-      yield* attempt(() => OwnFiles.makePrivateDirectory(directory))
-      yield* swept
-      const remove = Effect.ignore(Effect.tryPromise(() => unlink(path)))
-      yield* Effect.acquireRelease(
-        Effect.tapError(
-          attempt(() => write(path)),
-          () => remove
-        ),
-        () => remove
-      )
-      const { device, inode } = yield* attempt(() => MountIdentity.ofPrivate(path))
+      const path = join(directory, `${process}.${crypto.randomUUID()}`)
+      yield* attempt(path, () => OwnFiles.makePrivateDirectory(directory))
+      yield* owned
+      yield* file(path, content, 0o444)
+      const { device, inode } = yield* attempt(path, () => MountIdentity.ofPrivate(path))
       return { path, identity: { device, inode } }
     })
   }
 })
 
-const write = async (path: string): Promise<void> => {
-  await OwnFiles.create(path, content)
+const write = async (path: string, text: string, mode: number): Promise<void> => {
+  await OwnFiles.create(path, text)
   // Whatever the umask of this process.
-  await chmod(path, 0o444)
+  await chmod(path, mode)
 }
 
-const sweep = async (directory: string, nowMillis: number): Promise<void> => {
-  const names = await readdir(directory)
-  // Another process may remove them too.
-  await Promise.allSettled(
-    names
-      .filter((name) => ownName.test(name))
-      .map(async (name) => {
-        const path = join(directory, name)
-        if ((await lstat(path)).mtimeMs < nowMillis - ageMillisMax) await unlink(path)
-      })
+/**
+ * Removes the files of host processes that are dead, or that cannot be checked and have no living container any more.
+ * A container that still mounts one keeps it. Never fails.
+ */
+export const sweep = (directory: string = defaultDirectory()): Effect.Effect<void> =>
+  Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
+    Effect.ignore(Effect.tryPromise(() => sweepAt(directory, nowMillis)))
   )
+
+const sweepAt = async (directory: string, nowMillis: number): Promise<void> => {
+  const found = (await readdir(directory)).flatMap((name) => {
+    const [, process, rest] = ownName.exec(name) ?? []
+    return process === undefined ? [] : [{ name, process, isOwner: rest === "owner" }]
+  })
+  if (found.length === 0) return
+  // Before anything in it is removed: it could be a link, or another user's.
+  await OwnFiles.makePrivateDirectory(directory)
+  const owners = new Map<string, string>()
+  for (const { isOwner, name, process } of found) {
+    // Another process may remove it too, here and below.
+    const text = isOwner ? await readFile(join(directory, name), "utf8").catch(() => undefined) : undefined
+    if (text !== undefined) owners.set(process, text)
+  }
+  // An owner goes last, so that an interrupted sweep can be repeated.
+  for (const { name, process } of found.toSorted((a, b) => Number(a.isOwner) - Number(b.isOwner))) {
+    const path = join(directory, name)
+    const made = await lstat(path).catch(() => undefined)
+    if (made === undefined) continue
+    const expiresAt = new Date(made.mtimeMs + ageMillisMax).toISOString()
+    if (HostOwner.isOrphaned(owners.get(process), expiresAt, new Date(nowMillis)))
+      await unlink(path).catch(() => {})
+  }
 }
 
 /** Returns why the containers of an engine cannot mount and read a file of this process. Pure. */
