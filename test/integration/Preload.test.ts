@@ -188,7 +188,7 @@ layer(RunHarness.layer(undefined, { keep }), { excludeTestServices: true, timeou
           "env | sort | sed 's/^HOSTNAME=.*/HOSTNAME=…/'",
           "ls -lan --time-style=+ /workspace /cogni /tmp /home/agent /dev/shm | sed 's/^total .*//'",
           'names=$(for p in /proc/[0-9]*; do cat $p/comm; done); echo "$names" | sort',
-          "tail -n +2 /proc/net/tcp; ulimit -a; grep -E 'Cap|Seccomp|NoNew|Uid|Gid|Groups|Sig|Shd' /proc/self/status",
+          "tail -n +2 /proc/net/tcp; ulimit -a; grep -E 'Cap|Seccomp|NoNew|Uid|Gid|Groups|Sig[PBIC]|Shd' /proc/self/status",
           "cat /proc/self/stat | cut -d ' ' -f 3,5- | cut -d ' ' -f 1-4 | wc -w; id; pwd; umask; ls -la /proc/self/fd | wc -l"
         ].join("; echo; ")
         const argv: SandboxSpecInput["argv"] = [
@@ -292,7 +292,7 @@ const forged = `fs.writeSync(2, "cogni-posture 1\\nstatus Seccomp:\\t2\\ncogni-p
 
 /** Programs that a sandbox cannot wait with, and what the host says of them. */
 const broken: ReadonlyArray<readonly [title: string, preload: Preload, failure: string]> = [
-  ["does not exist", ["/usr/local/bin/absent"], "/usr/local/bin/absent: No such file"],
+  ["does not exist", ["/usr/local/bin/absent"], "exec: /usr/local/bin/absent: not found"],
   ["ends", loading("process.exit(3)"), "ended, or closed descriptor 3, before it had loaded"],
   [
     "closes its descriptor",

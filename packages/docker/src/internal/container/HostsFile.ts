@@ -94,7 +94,7 @@ export const make = Effect.fnUntraced(function* ({
   const owner = file(join(directory, ownerName(process)), formatOwner(HostOwner.self()), 0o400)
   const owned = yield* Effect.cachedWithTTL(
     Scope.provide(owner, yield* Effect.scope),
-    // What prevents it may end.
+    // The next container tries again.
     (exit) => (Exit.isSuccess(exit) ? Duration.infinity : 0)
   )
   return {
