@@ -65,7 +65,8 @@ try {
     name: "starts",
     title: "Starts, first calls and density, measured in one sequence",
     text: [
-      "The bars of `pool.md`, `agents.md` and `sharing.md`, which have the samples of each value.",
+      "The bars of `pool.md`, `agents.md` and `sharing.md`. Those files have the samples of each value, unless one was " +
+        "measured again later.",
       Report.barTable(bars),
       ...measured.map((one) => `${one.name}: ${Report.taken(one)}`)
     ].join("\n\n"),
