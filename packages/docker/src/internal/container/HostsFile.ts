@@ -63,7 +63,7 @@ export const defaultDirectory = (): string => resolve(tmpdir(), `cogni-hosts-${p
  */
 const ownName = /^([0-9a-f-]{36})\.([0-9a-f-]{36}|owner)$/u
 
-const ownerName = (process: string): string => `${process}.owner`
+const ownerName = (ownId: string): string => `${ownId}.owner`
 
 export const make = Effect.fnUntraced(function* ({
   address,
@@ -78,7 +78,7 @@ export const make = Effect.fnUntraced(function* ({
 }) {
   // By image, because an image can cause it, and must not delay the runs of others.
   const pausedUntilMillis = new Map<string, number>()
-  const process = crypto.randomUUID()
+  const ownId = crypto.randomUUID()
   const attempt = <A>(path: string, run: () => Promise<A>) =>
     attemptWhole(run, (message) => unusable(path, message))
   const file = (path: string, text: string, mode: number) => {
@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function* ({
       () => remove
     )
   }
-  const owner = file(join(directory, ownerName(process)), formatOwner(HostOwner.self()), 0o400)
+  const owner = file(join(directory, ownerName(ownId)), formatOwner(HostOwner.self()), 0o400)
   const owned = yield* Effect.cachedWithTTL(
     Scope.provide(owner, yield* Effect.scope),
     // The next container tries again.
@@ -121,7 +121,7 @@ export const make = Effect.fnUntraced(function* ({
       }),
     /** Writes a file for one container, and removes it when the scope closes. */
     acquire: Effect.gen(function* (): Effect.fn.Return<HostsFile, ContainerFailed, Scope.Scope> {
-      const path = join(directory, `${process}.${crypto.randomUUID()}`)
+      const path = join(directory, `${ownId}.${crypto.randomUUID()}`)
       yield* attempt(path, () => OwnFiles.makePrivateDirectory(directory))
       yield* owned
       yield* file(path, content, 0o444)
@@ -148,25 +148,25 @@ export const sweep = (directory: string = defaultDirectory()): Effect.Effect<voi
 
 const sweepAt = async (directory: string, nowMillis: number): Promise<void> => {
   const found = (await readdir(directory)).flatMap((name) => {
-    const [, process, rest] = ownName.exec(name) ?? []
-    return process === undefined ? [] : [{ name, process, isOwner: rest === "owner" }]
+    const [, ownId, rest] = ownName.exec(name) ?? []
+    return ownId === undefined ? [] : [{ name, ownId, isOwner: rest === "owner" }]
   })
   if (found.length === 0) return
   // Before anything in it is removed: it could be a link, or another user's.
   await OwnFiles.makePrivateDirectory(directory)
   const owners = new Map<string, string>()
-  for (const { isOwner, name, process } of found) {
+  for (const { isOwner, name, ownId } of found) {
     // Another process may remove it too, here and below.
     const text = isOwner ? await readFile(join(directory, name), "utf8").catch(() => undefined) : undefined
-    if (text !== undefined) owners.set(process, text)
+    if (text !== undefined) owners.set(ownId, text)
   }
   // An owner goes last, so that an interrupted sweep can be repeated.
-  for (const { name, process } of found.toSorted((a, b) => Number(a.isOwner) - Number(b.isOwner))) {
+  for (const { name, ownId } of found.toSorted((a, b) => Number(a.isOwner) - Number(b.isOwner))) {
     const path = join(directory, name)
     const made = await lstat(path).catch(() => undefined)
     if (made === undefined) continue
     const expiresAt = new Date(made.mtimeMs + ageMillisMax).toISOString()
-    if (HostOwner.isOrphaned(owners.get(process), expiresAt, new Date(nowMillis)))
+    if (HostOwner.isOrphaned(owners.get(ownId), expiresAt, new Date(nowMillis)))
       await unlink(path).catch(() => {})
   }
 }
