@@ -8,19 +8,7 @@
  * `NginxLlmProxy`, and a call never passes through the event loop of this process. The engine must share this host's
  * files. nginx cannot inspect bodies; use `GatewayLlmProxy` for that.
  */
-import {
-  Cause,
-  Clock,
-  Deferred,
-  Duration,
-  Effect,
-  Exit,
-  Fiber,
-  Layer,
-  Schedule,
-  Scope,
-  Semaphore
-} from "effect"
+import { Cause, Clock, Deferred, Duration, Effect, Exit, Layer, Schedule, Scope, Semaphore } from "effect"
 import * as fs from "node:fs/promises"
 import { randomBytes } from "node:crypto"
 import * as path from "node:path"
@@ -439,11 +427,6 @@ const openRun = Effect.fnUntraced(function* ({
   const ended = yield* Deferred.make<never, LlmProxyError>()
 
   const { counts, remove } = makeRemoval({ isByToken, place, relayScope, runId, socket, state })
-  const fiber = yield* opening.pipe(
-    Effect.onExit((exit) => Deferred.done(opened, exit)),
-    Effect.ignore,
-    Effect.forkScoped
-  )
   // nginx logs a call a moment after its end. Each forwarded call is one connection to the relay.
   const settledLog = Effect.gen(function* () {
     const { accepted } = (yield* counts) ?? { accepted: 0 }
@@ -455,15 +438,20 @@ const openRun = Effect.fnUntraced(function* ({
     })
     return (yield* Deferred.isDone(ended)) ? AccessLog.withLost(read, accepted) : read
   })
+  // Added before `opening` begins, which the scope ends first.
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
-      yield* Fiber.interrupt(fiber)
       // Nothing is waited for before the run's calls are refused.
       yield* remove
       const { lastFailure } = (yield* counts) ?? {}
       if (lastFailure !== undefined) yield* Effect.logWarning(`the upstream failed: ${lastFailure}`)
       if (yield* Deferred.isDone(opened)) yield* Effect.ignore(settledLog)
     })
+  )
+  yield* opening.pipe(
+    Effect.onExit((exit) => Deferred.done(opened, exit)),
+    Effect.ignore,
+    Effect.forkScoped
   )
   // A run whose call might not be logged is removed before its failure is reported.
   yield* Effect.raceFirst(

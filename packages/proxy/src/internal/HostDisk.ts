@@ -1,17 +1,20 @@
 /** Directories and sockets on the host's disk that a run's egress needs. */
-import { attempt } from "@cogni/sandbox-host-files/Attempt"
+import { attemptWhole } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
 import { HostFailed } from "@cogni/sandbox-core/SandboxReason"
 
-/** Runs a file operation. `failure` states what failed if it throws. */
+/**
+ * Runs a file operation. `failure` states what failed if it throws. An interruption waits for its end, so that nothing
+ * appears after the run's files were removed.
+ */
 export const use = <A>(
   failure: string,
   run: () => Promise<A>,
   directory = "the run's directory"
 ): Effect.Effect<A, HostFailed> =>
-  attempt(run, (_message, thrown) =>
+  attemptWhole(run, (_message, thrown) =>
     HostFailed.of(
       directory,
       `cannot be used: ${failure}`,

@@ -31,14 +31,11 @@ export const acquire = Effect.fnUntraced(function* (
     parent === undefined
       ? yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-audit-")
       : path.join(parent, runEntries.audit)
-  // If interrupted, the directory could appear after its run has ended, or belong to root.
-  yield* Effect.uninterruptible(
-    HostDisk.use(failure, async () => {
-      if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
-      if (owner !== undefined && process.getuid?.() === 0)
-        await fs.chown(directory, owner.userId, owner.groupId)
-    })
-  )
+  yield* HostDisk.use(failure, async () => {
+    if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
+    if (owner !== undefined && process.getuid?.() === 0)
+      await fs.chown(directory, owner.userId, owner.groupId)
+  })
   return directory
 })
 
