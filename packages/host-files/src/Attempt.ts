@@ -20,3 +20,19 @@ export const attemptWhole = <A, E>(
   run: () => PromiseLike<A>,
   failure: (message: string, thrown: unknown) => E
 ): Effect.Effect<A, E> => Effect.uninterruptible(attempt(run, failure))
+
+/**
+ * Like {@link attemptWhole}, for an operation that takes long and looks at its signal between its steps. An
+ * interruption aborts the signal, and waits for the end of the step that has begun.
+ */
+export const attemptSteps = <A, E>(
+  run: (signal: AbortSignal) => PromiseLike<A>,
+  failure: (message: string, thrown: unknown) => E
+): Effect.Effect<A, E> =>
+  Effect.callback<A, E>((resume, signal) => {
+    const ended = new Promise<A>((resolve) => resolve(run(signal))).then(
+      (value) => resume(Effect.succeed(value)),
+      (thrown: unknown) => resume(Effect.fail(failure(messageOf(thrown), thrown)))
+    )
+    return Effect.promise(() => ended)
+  })

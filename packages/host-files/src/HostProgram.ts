@@ -62,14 +62,24 @@ export const searchPath = "/usr/local/bin:/usr/bin:/bin"
 /** How long the output of a program without a time limit is read after its end, in seconds. */
 const outputSecondsMax = 1
 
+/** How long the end of a killed program is waited for, in seconds. A disk that hangs can delay it. */
+const killedSecondsMax = 2
+
 const stderrBytesMax = 16 * 1024
 const stdoutBytesMaxDefault = 16 * 1024 * 1024
 
-/** Starts a program now, and kills it when the scope closes, if it is still running. */
+/**
+ * Starts a program now. When the scope closes, kills it if it is still running, and waits for its end: a system call
+ * that had begun could make a file after the program was killed.
+ */
 export const start = (program: HostProgram): Effect.Effect<RunningProgram, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => launch(program)),
-    ({ child }) => Effect.sync(() => killGroup(child))
+    ({ closed, child }) =>
+      Effect.suspend(() => {
+        killGroup(child)
+        return closed
+      })
   )
 
 /** Runs a program to its end, with empty stdin unless `input` is given. */
@@ -102,7 +112,26 @@ const launch = (program: HostProgram) => {
   // The exit reports a reader that has ended.
   for (const stream of child.stdio) stream?.on("error", () => undefined)
   if (descriptor3 !== undefined) (child.stdio[3] as Writable).end(descriptor3)
-  return { child, stdin: child.stdin!, answer: listen(child, program) }
+  return { child, stdin: child.stdin!, closed: closedOf(child), answer: listen(child, program) }
+}
+
+/** Waits until a program has ended, and with it those that it started: they have its output open. */
+const closedOf = (child: ChildProcess): Effect.Effect<void> => {
+  let isClosed = child.pid === undefined
+  child.once("close", () => {
+    isClosed = true
+  })
+  return Effect.callback((resume) => {
+    if (isClosed) return resume(Effect.void)
+    const done = () => {
+      clearTimeout(late)
+      resume(Effect.void)
+    }
+    const late = setTimeout(done, killedSecondsMax * 1000)
+    child.once("close", done)
+    // Its output would otherwise not end while its reader has paused it.
+    for (const output of [child.stdout, child.stderr]) output?.removeAllListeners("data").resume()
+  })
 }
 
 const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answer"] => {

@@ -18,6 +18,8 @@ export const remove = (path: string): Effect.Effect<void, HostPathRefused> => {
   const removed = program(path, "removed", "rm", ["-rf", "--one-file-system", "--", path])
   // An empty directory and a file need no program, which takes longer to start than to work. No link is followed.
   return Effect.tryPromise(() => rmdir(path).catch(() => unlink(path))).pipe(
+    // Both are short. After an interruption, something else could have the path.
+    Effect.uninterruptible,
     Effect.catch(() => removed),
     Effect.catch(() =>
       // Its errors are ignored, because only the removal matters.

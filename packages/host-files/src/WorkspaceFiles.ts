@@ -81,7 +81,10 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
         if (parent === undefined) return Effect.fail(FilePath.theWorkspace(path))
         if (entry === undefined) return Effect.fail(FilePath.notFound(path))
         if (!entry.stats.isDirectory()) {
-          return attempt(path, () => unlink(Descriptor.at(parent.directory, parent.name)))
+          // After an interruption, the descriptor could be that of another directory.
+          return Effect.uninterruptible(
+            attempt(path, () => unlink(Descriptor.at(parent.directory, parent.name)))
+          )
         }
         return options?.recursive === true ? removeTree(path, parent) : Effect.fail(FilePath.aDirectory(path))
       })

@@ -59,6 +59,22 @@ describe("HostProgram", () => {
     })
   )
 
+  it.live("has ended when its scope is closed, so that it makes no file after that", () =>
+    Effect.gen(function* () {
+      let said = ""
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* HostProgram.start(
+            shell("echo $$; exec sleep 60", { onStdout: (piece) => (said += piece.toString()) })
+          )
+          yield* until(() => said !== "")
+        })
+      )
+      // Not even an entry that waits for its parent is left.
+      assert.isFalse(existsSync(`/proc/${said.trim()}`))
+    })
+  )
+
   it.live("has ended although a process that left its group holds its output open", () =>
     Effect.gen(function* () {
       let said = ""
