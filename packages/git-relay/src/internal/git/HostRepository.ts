@@ -5,6 +5,7 @@
  * workspace, because the owner of a linked file owns all of its names.
  */
 import { isErrno, recover } from "@cogni/sandbox-host-files/Descriptor"
+import { attemptSteps } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
 import { mkdir, readdir, stat } from "node:fs/promises"
@@ -12,7 +13,7 @@ import { join } from "node:path"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
-import { attempt, giveTo } from "./RelayFiles.ts"
+import { attemptWhole, giveTo, unusable } from "./RelayFiles.ts"
 
 /**
  * References in a relay's repository: the base, the tip that the agent left, and the branch that exists at the origin.
@@ -24,18 +25,27 @@ export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
     argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory]
   })
 
-/** Links or copies the packs of one repository into another, and copies its shallow boundary. */
+/**
+ * Links or copies the packs of one repository into another, and copies its shallow boundary. An interruption waits for
+ * the pack that is being copied: the next steps remove the repository.
+ */
 export const transplant = (from: string, to: string, how: "link" | "copy") =>
-  attempt(to, async () => {
-    const source = join(from, "objects", "pack")
-    const target = join(to, "objects", "pack")
-    await mkdir(target, { recursive: true })
-    // The index comes last, because git uses a pack once its index exists.
-    const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
-    for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
-      await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
-    await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(recover(["ENOENT"], undefined))
-  })
+  attemptSteps(
+    async (signal) => {
+      const source = join(from, "objects", "pack")
+      const target = join(to, "objects", "pack")
+      await mkdir(target, { recursive: true })
+      // The index comes last, because git uses a pack once its index exists.
+      const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
+      for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx")))) {
+        signal.throwIfAborted()
+        await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
+      }
+      signal.throwIfAborted()
+      await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(recover(["ENOENT"], undefined))
+    },
+    (message) => unusable(to, message)
+  )
 
 /** Returns the names of the files in a repository's pack directory, including packs that are still being written. */
 export const packsOf = (gitDirectory: string): Promise<ReadonlyArray<string>> =>
@@ -93,7 +103,7 @@ export const setRef = (gitDirectory: string, ref: string, commit: string) =>
 
 /** Lists the commits whose parents are missing. The repository must not have such a list yet. */
 export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId>) =>
-  attempt(gitDirectory, () =>
+  attemptWhole(gitDirectory, () =>
     OwnFiles.create(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), 0o644)
   )
 
@@ -116,7 +126,7 @@ export const workspace = Effect.fnUntraced(function* (options: WorkspaceOptions)
   const { baseBranch, baseCommit, branch, from, path } = options
   const repository = join(path, "repo")
   const gitDirectory = join(repository, ".git")
-  yield* attempt(path, () => mkdir(path, { mode: 0o755 }))
+  yield* attemptWhole(path, () => mkdir(path, { mode: 0o755 }))
   yield* HostGit.runOk({
     argv: [
       "init",
@@ -129,7 +139,9 @@ export const workspace = Effect.fnUntraced(function* (options: WorkspaceOptions)
     ]
   })
   yield* transplant(from, gitDirectory, "copy")
-  yield* attempt(gitDirectory, () => OwnFiles.append(join(gitDirectory, "config"), configurationOf(options)))
+  yield* attemptWhole(gitDirectory, () =>
+    OwnFiles.append(join(gitDirectory, "config"), configurationOf(options))
+  )
   yield* HostGit.runOk(
     { argv: ["update-ref", "--stdin"], gitDirectory },
     `create refs/heads/${branch} ${baseCommit}\ncreate refs/remotes/origin/${baseBranch} ${baseCommit}\n`

@@ -8,20 +8,20 @@ import { RelayFailed } from "../../GitRelayError.ts"
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
   Attempt.attempt(run, (message) => unusable(path, message))
 
-/** Replaces files: an interruption waits for its end. */
+/** Makes, changes or removes files: an interruption waits for its end, so that nothing appears after their removal. */
 export const attemptWhole = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
   Attempt.attemptWhole(run, (message) => unusable(path, message))
 
 /** Creates an empty directory of the host, whose files the user of a container may read. */
 export const makeOpen = (path: string) =>
-  attempt(path, async () => {
+  attemptWhole(path, async () => {
     await rm(path, { recursive: true, force: true })
     await mkdir(path, { mode: 0o755 })
     await chmod(path, 0o755)
   })
 
 /** Allows the user of a container to read a file that the host created. */
-export const letRead = (path: string) => attempt(path, () => chmod(path, 0o644))
+export const letRead = (path: string) => attemptWhole(path, () => chmod(path, 0o644))
 
 /** Makes a user the owner of a tree that the host created, before an agent has access. Links are not followed. */
 export const giveTo = (path: string, user: { readonly userId: number; readonly groupId: number }) =>
@@ -32,7 +32,8 @@ export const removeTree = (path: string) =>
   Effect.mapError(HostTree.remove(path), ({ message }) => unusable(path, message))
 
 /** Removes a tree that the host created and no agent could write. */
-export const removeOwn = (path: string) => attempt(path, () => rm(path, { recursive: true, force: true }))
+export const removeOwn = (path: string) =>
+  attemptWhole(path, () => rm(path, { recursive: true, force: true }))
 
 export const unusable = (path: string, message: string) =>
   new RelayFailed({

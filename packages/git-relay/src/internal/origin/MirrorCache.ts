@@ -15,7 +15,7 @@ import { mkdir, readdir, readFile, rm, stat, utimes } from "node:fs/promises"
 import { join } from "node:path"
 import type { ObjectFormat } from "../../Refs.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
-import { attempt, removeOwn } from "../git/RelayFiles.ts"
+import { attempt, attemptWhole, removeOwn } from "../git/RelayFiles.ts"
 import type { Owners } from "../steps/KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 
@@ -82,7 +82,7 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
       )
     )
     yield* attempt(directory, () => utimes(directory, new Date(), new Date()))
-    yield* Effect.ignore(here.withPermits(1)(attempt(root, () => evict(root, name, bytesMax))))
+    yield* Effect.ignore(here.withPermits(1)(attemptWhole(root, () => evict(root, name, bytesMax))))
     return mirror
   })
   return { fetched }

@@ -16,7 +16,7 @@ import type { CommitId } from "../../Refs.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
 import * as HostRepository from "../git/HostRepository.ts"
-import { attempt, makeOpen } from "../git/RelayFiles.ts"
+import { attempt, attemptWhole, makeOpen } from "../git/RelayFiles.ts"
 import * as BundleImport from "./BundleImport.ts"
 import { RelayContext } from "./RelayContext.ts"
 import * as WorkspaceContainer from "./WorkspaceContainer.ts"
@@ -66,7 +66,7 @@ export const apply = Effect.fnUntraced(function* (clone: Clone, patches: Readonl
   const path = join(clone.directory, "patches")
   const names = patches.map((_, index) => `${String(index + 1).padStart(4, "0")}.patch`)
   yield* makeOpen(path)
-  yield* attempt(path, async () => {
+  yield* attemptWhole(path, async () => {
     for (const [index, patch] of patches.entries())
       await OwnFiles.create(join(path, names[index]!), patch, 0o644)
   })

@@ -17,7 +17,7 @@ import * as Bundle from "../git/Bundle.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
 import * as HostRepository from "../git/HostRepository.ts"
-import { attempt, removeOwn } from "../git/RelayFiles.ts"
+import { attempt, attemptWhole, removeOwn } from "../git/RelayFiles.ts"
 import { oneLine } from "../git/ShownText.ts"
 
 /**
@@ -141,7 +141,7 @@ export const keep = Effect.fnUntraced(
       })
     )
     const tip = yield* take(kept, Effect.flatMap(ended, requireExported), target)
-    yield* attempt(path, () => OwnFiles.move(draft, path))
+    yield* attemptWhole(path, () => OwnFiles.move(draft, path))
     const bundle: CollectedBundle = { path, bytes, digest: digest.digest("hex") }
     return { tip, bundle }
   },

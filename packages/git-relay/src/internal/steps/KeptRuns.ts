@@ -135,7 +135,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
   const claim = Effect.fnUntraced(function* (state: Omit<State, "version" | "owner" | "since" | "stage">) {
     const { runId } = state
     if (yield* isOver(runId)) yield* remove(runId)
-    yield* attempted(
+    const make = attempted(
       async () => {
         await mkdir(root, { recursive: true, mode: 0o700 })
         await mkdir(directoryOf(runId), { mode: 0o700 })
@@ -156,7 +156,8 @@ export const make = (options: { readonly directory: string; readonly owners: Own
       owner: own,
       since: new Date().toISOString()
     }
-    yield* save(claimed)
+    // Without a state, `letGo` would take the directory for that of another process.
+    yield* Effect.uninterruptible(Effect.andThen(make, save(claimed)))
     return claimed
   })
 
