@@ -200,7 +200,7 @@ export const make = (options: FileRunStoreOptions) => {
         // A start that did not get the run ID has a mark of its own, but no run.
         if (record.spec.llm?.observed?.token === orphan.token) yield* tell(yield* withTraffic(record))
       }
-      yield* attempt(directory, () => unsettled.settle(orphan))
+      yield* attemptWhole(directory, () => unsettled.settle(orphan))
       return true
     }).pipe(
       Effect.catchCause((cause) =>
@@ -263,7 +263,7 @@ export const make = (options: FileRunStoreOptions) => {
         ),
       list,
       search: (asked) => Effect.map(records, (found) => RunSearch.search(found.map(briefOf), asked)),
-      settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
+      settle: (runId, token) => attemptWhole(runs, () => unsettled.settle({ runId, token })),
       recover: Effect.fn("RunStore.recover")(function* (tell) {
         const settled: Array<RunId> = []
         for (const orphan of yield* attempt(runs, unsettled.orphaned)) {

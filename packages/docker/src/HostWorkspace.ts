@@ -107,7 +107,8 @@ const make = (options: Options, disks: DiskLooks.DiskLooks): Workspace["Service"
     const { directory, user } = known ?? (yield* look(asked))
     yield* claims.hold(runId, directory)
     // It is never removed: another run of the same workspace may have its inputs mounted there.
-    if (!memory) yield* attempt(asked, () => controlDirectory(directory))
+    // After an interruption, the descriptor of the directory could be that of another one.
+    if (!memory) yield* Effect.uninterruptible(attempt(asked, () => controlDirectory(directory)))
     return { directory, isPrivate: isAllowed(asked), user, knownBytes: undefined }
   })
 
@@ -256,10 +257,18 @@ const temporaryDirectory = Effect.acquireRelease(
   removeTree
 )
 
-/** Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. */
+/**
+ * Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. If one
+ * fails, the others have ended too.
+ */
 const fill = async (path: string, files: ReadonlyArray<Input>): Promise<void> => {
-  await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
-  await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
+  const written = await Promise.allSettled(
+    files.map(async ({ content, name }) => {
+      await OwnFiles.create(join(path, name), content, 0o644)
+      await chmod(join(path, name), 0o644)
+    })
+  )
+  for (const one of written) if (one.status === "rejected") throw one.reason
 }
 
 const writeFiles = (path: string, files: ReadonlyArray<Input>) =>

@@ -12,7 +12,7 @@ export const unusable = (path: string, thrown: unknown): HostFailed =>
     `Set ${named("FileRunStore.directory")} to a directory that this user can write to`
   )
 
-/** Replaces files: an interruption waits for its end. */
+/** Replaces or removes files: an interruption waits for its end. */
 export const attemptWhole = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostFailed> =>
   Attempt.attemptWhole(run, (_message, thrown) => unusable(path, thrown))
 

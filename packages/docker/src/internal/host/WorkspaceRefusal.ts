@@ -51,9 +51,12 @@ export const attempt = <A>(
           })
   )
 
-/** Works in a directory that the host created for the run. */
+/**
+ * Works in a directory that the host created for the run. An interruption waits for its end, so that nothing appears
+ * after the directory was removed.
+ */
 export const attemptOwn = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostFailed> =>
-  Attempt.attempt(run, (_message, thrown) =>
+  Attempt.attemptWhole(run, (_message, thrown) =>
     HostFailed.of(
       path,
       "cannot be used",
