@@ -1,11 +1,13 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { ContainerFailed, PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { PostureMount } from "@cogni/sandbox-core/Posture"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import {
   chmodSync,
+  chownSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -16,6 +18,7 @@ import {
 } from "node:fs"
 import { hostname, release, tmpdir } from "node:os"
 import { basename, join } from "node:path"
+import * as Await from "../../../test/harness/Await.ts"
 import type { Info } from "../src/DockerApi.ts"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import * as HostOwner from "../src/HostOwner.ts"
@@ -105,6 +108,39 @@ describe("HostsFile", () => {
       )
       assert.strictEqual(readdirSync(directory).length, left - 1)
       yield* HostsFile.sweep(join(directory, "absent"))
+    })
+  )
+
+  it.effect("has its owner's file after a run that was interrupted while that was written", () =>
+    Effect.gen(function* () {
+      const { acquire, directory } = yield* made()
+      const fiber = yield* Effect.forkChild(Effect.scoped(acquire), { startImmediately: true })
+      const owners = Effect.sync(() =>
+        existsSync(directory) ? readdirSync(directory).filter((name) => name.endsWith(".owner")) : []
+      )
+      yield* Await.until(
+        "no file of the owner",
+        Effect.map(owners, ({ length }) => length > 0)
+      )
+      const interrupting = yield* Effect.forkChild(Fiber.interrupt(fiber), { startImmediately: true })
+      yield* Effect.scoped(acquire)
+      yield* Fiber.join(interrupting)
+      yield* Effect.scoped(acquire)
+      const [owner] = yield* owners
+      assert.strictEqual(readFileSync(join(directory, owner!), "utf8"), formatOwner(HostOwner.self()))
+    })
+  )
+
+  it.effect.skipIf(process.getuid?.() !== 0)("does not even list the directory of another user", () =>
+    Effect.gen(function* () {
+      const directory = join(yield* temporary, "hosts")
+      mkdirSync(directory)
+      chownSync(directory, 1000, 1000)
+      // A change and then a listing set it, unless the file system keeps no such times.
+      const before = statSync(directory).atimeMs
+      writeFileSync(join(directory, crypto.randomUUID()), "")
+      yield* HostsFile.sweep(directory)
+      assert.strictEqual(statSync(directory).atimeMs, before)
     })
   )
 

@@ -123,7 +123,8 @@ export const make = Effect.fnUntraced(function* ({
     acquire: Effect.gen(function* (): Effect.fn.Return<HostsFile, ContainerFailed, Scope.Scope> {
       const path = join(directory, `${ownId}.${crypto.randomUUID()}`)
       yield* attempt(path, () => OwnFiles.makePrivateDirectory(directory))
-      yield* owned
+      // It is made once. Another container would find a file of that name that nothing has noted.
+      yield* Effect.uninterruptible(owned)
       yield* file(path, content, 0o444)
       const { device, inode } = yield* attempt(path, () => MountIdentity.ofPrivate(path))
       return { path, identity: { device, inode } }
@@ -147,13 +148,13 @@ export const sweep = (directory: string = defaultDirectory()): Effect.Effect<voi
   )
 
 const sweepAt = async (directory: string, nowMillis: number): Promise<void> => {
+  if ((await lstat(directory).catch(() => undefined)) === undefined) return
+  // Before anything in it is read or removed: it could be a link, or another user's, who can fill it without limit.
+  await OwnFiles.makePrivateDirectory(directory)
   const found = (await readdir(directory)).flatMap((name) => {
     const [, ownId, rest] = ownName.exec(name) ?? []
     return ownId === undefined ? [] : [{ name, ownId, isOwner: rest === "owner" }]
   })
-  if (found.length === 0) return
-  // Before anything in it is removed: it could be a link, or another user's.
-  await OwnFiles.makePrivateDirectory(directory)
   const owners = new Map<string, string>()
   for (const { isOwner, name, ownId } of found) {
     // Another process may remove it too, here and below.
