@@ -327,78 +327,105 @@ describe.concurrent("the deadline of a container", () => {
 
 describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is killed", () => {
   const points = 20
-  /** The first of those that come after the agent's first instruction, however slow the machine is. */
-  const afterStart = 15
+  /**
+   * The first of those that come when the agent's container has started, and of those that come after the agent's first
+   * instruction, however slow the machine is.
+   */
+  const [atStart, afterStart] = [12, 16]
+  const runIdOf = (index: number) => `run-killed-at-${index}`
+
+  const begin = Effect.fnUntraced(function* (engine: PrivateEngine.PrivateEngine, index: number) {
+    return yield* HostProcess.start({
+      directory: yield* RunHarness.Directory,
+      host: engine.host,
+      ...(index % 2 === 0 ? { proxyImage: Images.proxy } : { gatewayImage: Images.gateway }),
+      spec: {
+        runId: runIdOf(index),
+        image: engine.image,
+        argv: ["sh", "-c", "trap '' TERM HUP; echo up; while :; do sleep 1; done"],
+        limits: { runtimeSecondsMax: 3600, memoryBytesMax: 64 * MiB, processesMax: 32 },
+        llm: { model: "demo", identity: { billingAccountId: "account" } }
+      }
+    })
+  })
+
+  /** The containers that the engine knows, or those of one run. */
+  const containers = Effect.fnUntraced(function* (filter: string = label.run) {
+    const api = yield* DockerApi.DockerApi
+    const found = (yield* api.labelled(filter)).filter(({ kind }) => kind === "container")
+    const all = yield* Effect.forEach(found, ({ id, labels }) =>
+      Effect.map(api.inspect(id), (seen) => (seen === undefined ? [] : [{ labels, state: seen.State }]))
+    )
+    return all.flat()
+  })
+
+  const isStartedAgent = ({ labels, state }: Effect.Success<ReturnType<typeof containers>>[number]) =>
+    labels[label.role] === "agent" && Date.parse(state.StartedAt!) > 0
+
+  /** Starts hosts, two at a time, and kills each at its point. Returns the seconds at which each was killed. */
+  const killed = Effect.fnUntraced(function* (engine: PrivateEngine.PrivateEngine) {
+    const at = new Map<string, number>()
+    const kill = (host: HostProcess.HostProcess, index: number) =>
+      Effect.andThen(
+        host.kill,
+        Effect.sync(() => at.set(runIdOf(index), Date.now() / 1000))
+      )
+    const inPairs = { concurrency: 2 }
+    const whole = yield* Effect.forEach(
+      [points, points + 1],
+      (index) =>
+        Effect.gen(function* () {
+          const host = yield* begin(engine, index)
+          const [took] = yield* Effect.timed(host.told("Output"))
+          yield* kill(host, index)
+          return took
+        }).pipe(Effect.scoped),
+      inPairs
+    )
+    const slowest = whole.reduce(Duration.max)
+    yield* Effect.forEach(
+      Array.from({ length: points }, (_, index) => index),
+      (index) =>
+        Effect.gen(function* () {
+          const host = yield* begin(engine, index)
+          if (index < atStart) yield* Effect.sleep(Duration.times(slowest, index / atStart))
+          else if (index >= afterStart) yield* host.told("Output")
+          else
+            yield* Await.until(
+              "the container of the agent has not started",
+              Effect.map(containers(`${label.run}=${runIdOf(index)}`), (found) => found.some(isStartedAgent))
+            )
+          yield* kill(host, index)
+        }).pipe(Effect.scoped),
+      inPairs
+    )
+    return at
+  })
 
   it.live("at any of 20 points of a run leaves no running container, long before its deadline", () =>
     Effect.gen(function* () {
       const engine = yield* PrivateEngine.acquire(Images.runtime)
       yield* engine.load(Images.proxy)
       yield* engine.load(Images.gateway)
-      const directory = yield* RunHarness.Directory
-      const begin = (index: number) =>
-        HostProcess.start({
-          directory,
-          host: engine.host,
-          ...(index % 2 === 0 ? { proxyImage: Images.proxy } : { gatewayImage: Images.gateway }),
-          spec: {
-            runId: `run-killed-at-${index}`,
-            image: engine.image,
-            argv: ["sh", "-c", "trap '' TERM HUP; echo up; while :; do sleep 1; done"],
-            limits: { runtimeSecondsMax: 3600, memoryBytesMax: 64 * MiB, processesMax: 32 },
-            llm: { model: "demo", identity: { billingAccountId: "account" } }
-          }
-        })
-      const whole = yield* Effect.scoped(
-        Effect.gen(function* () {
-          const host = yield* begin(points)
-          const [took] = yield* Effect.timed(host.told("Output"))
-          yield* host.kill
-          return took
-        })
-      )
-      const killedAt = new Map<string, number>()
-      yield* Effect.forEach(
-        Array.from({ length: points }, (_, index) => index),
-        (index) =>
-          Effect.gen(function* () {
-            const host = yield* begin(index)
-            if (index < afterStart) yield* Effect.sleep(Duration.times(whole, index / afterStart))
-            else yield* host.told("Output")
-            yield* host.kill
-            killedAt.set(`run-killed-at-${index}`, Date.now() / 1000)
-          }).pipe(Effect.scoped),
-        { concurrency: 2, discard: true }
-      )
-      const agents = yield* Effect.gen(function* () {
-        const api = yield* DockerApi.DockerApi
-        const containers = Effect.map(api.labelled(label.run), (found) =>
-          found.filter(({ kind }) => kind === "container")
-        )
-        const states = Effect.flatMap(containers, (found) =>
-          Effect.forEach(found, ({ id, labels }) =>
-            Effect.map(api.inspect(id), (seen) => ({ labels, state: seen!.State }))
-          )
-        )
+      const [killedAt, agents] = yield* Effect.gen(function* () {
+        const at = yield* killed(engine)
         yield* Await.until(
           "a container of a killed host runs",
-          Effect.map(states, (found) => found.every(({ state }) => !state.Running))
+          Effect.map(containers(), (found) => found.every(({ state }) => !state.Running))
         )
-        return (yield* states).filter(
-          ({ labels, state }) => labels[label.role] === "agent" && Date.parse(state.StartedAt!) > 0
-        )
+        return [at, (yield* containers()).filter(isStartedAgent)] as const
       }).pipe(Effect.provide(DockerApi.layer({ host: engine.host })))
       for (const { labels, state } of agents) {
-        const seconds = Date.parse(state.FinishedAt!) / 1000 - (killedAt.get(labels[label.run]!) ?? Infinity)
+        const since = killedAt.get(labels[label.run]!)
+        assert(since !== undefined, `the container of an unknown run: ${labels[label.run]}`)
+        const seconds = Date.parse(state.FinishedAt!) / 1000 - since
         assert.isAtMost(seconds, Pace.allowed(latenessSecondsMax * 1000) / 1000, labels[label.run])
       }
-      assert.isAtLeast(
-        agents.length,
-        points - afterStart,
-        "runs that were killed after the start of their container"
-      )
+      const started = agents.map(({ labels }) => labels[label.run])
+      for (let index = atStart; index < points + 2; index++) assert.include(started, runIdOf(index))
       assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).failed, [])
       assert.deepStrictEqual(yield* PrivateEngine.labelledAt(engine.host), [])
+      const directory = yield* RunHarness.Directory
       yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
     }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
