@@ -370,6 +370,8 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/docker/test/Interruption.test.ts",
+  "packages/host-files/test/Interruption.test.ts",
   "packages/temporal/test/DurableFleet.test.ts",
   "packages/temporal/test/Replay.test.ts",
   "packages/cli/test/DurableCommands.test.ts",
