@@ -1,9 +1,11 @@
-import { assert, it } from "@effect/vitest"
+import { assert, it, vi } from "@effect/vitest"
 import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
-import { Effect, Layer } from "effect"
-import { hostname, release } from "node:os"
+import { ContainerFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
+import { Effect, Layer, Logger } from "effect"
+import { mkdtempSync, rmSync } from "node:fs"
+import { hostname, release, tmpdir } from "node:os"
+import { join } from "node:path"
 import * as DockerApi from "../src/DockerApi.ts"
 import * as DockerContainerRuntime from "../src/DockerContainerRuntime.ts"
 import * as GVisor from "../src/internal/container/GVisor.ts"
@@ -99,4 +101,47 @@ it.effect("checks no limits without gVisor", () =>
       )
     )
   )
+)
+
+it.effect("warns when a waiting sandbox cannot mount its hosts file, and prepares it once more without", () =>
+  Effect.gen(function* () {
+    const directory = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-refused-mount-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    )
+    yield* Effect.addFinalizer(() => Effect.sync(() => vi.unstubAllEnvs()))
+    vi.stubEnv("TMPDIR", directory)
+    const warnings: Array<string> = []
+    const log = Logger.make(({ logLevel, message }) => void warnings.push(`${logLevel}: ${String(message)}`))
+    const networksDisabled: Array<boolean | undefined> = []
+    const refused = (detail: string) => new ContainerFailed({ operation: "create", detail, remedy: "none" })
+    const engine = Layer.mock(DockerApi.DockerApi, {
+      address: { type: "unix", path: "/nowhere" },
+      events: () => Effect.never,
+      info: Effect.succeed({ Name: hostname(), KernelVersion: release() } as DockerApi.Info),
+      create: ({ networkDisabled }) => {
+        networksDisabled.push(networkDisabled)
+        return Effect.fail(
+          refused(networkDisabled === true ? "cannot mount /etc/hosts: denied" : "it has no such image")
+        )
+      }
+    })
+    const error = yield* Effect.gen(function* () {
+      const { prepare } = yield* ContainerRuntime
+      const wanted = Effect.flip(Effect.scoped(prepare!(waiting)))
+      yield* wanted
+      return yield* wanted
+    }).pipe(
+      Effect.provide(
+        Layer.merge(Layer.provide(DockerContainerRuntime.layerApi(), engine), Logger.layer([log]))
+      )
+    )
+    assert.include(error.message, "it has no such image")
+    assert.deepStrictEqual(networksDisabled, [true, false, false], "the next one does not try again")
+    assert.strictEqual(warnings.length, 1, warnings.join("; "))
+    assert.match(
+      String(warnings[0]),
+      /^Warn: a network that the engine does not configure could not be used: .*cannot mount \/etc\/hosts/u
+    )
+  }).pipe(Effect.scoped)
 )
