@@ -2,7 +2,7 @@
  * Waiting sandboxes on real Docker, seen from inside and from the engine. Nothing of their maker or of another run is
  * in them, they look like those of cold runs, and whatever happens to them, their runs are right.
  */
-import { assert, layer } from "@effect/vitest"
+import { assert, it, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
@@ -14,9 +14,10 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer, Logger, Redacted } from "effect"
 import { hostname } from "node:os"
 import * as Await from "../harness/Await.ts"
+import * as ChangedImage from "../harness/ChangedImage.ts"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -341,3 +342,33 @@ layer(
     })
   )
 })
+
+it.live(
+  "replaces a sandbox that writes without end while it waits, and logs it once",
+  () =>
+    Effect.gen(function* () {
+      const bridge = "my $bridge = Cogni::Bridge::start("
+      const image = yield* ChangedImage.acquire(
+        "cogni-waiter",
+        bridge,
+        `if (!fork) { 1 while syswrite STDERR, 'x' x 65536 } ${bridge}`
+      )
+      const warnings: Array<string> = []
+      const log = Logger.make(({ message }) => void warnings.push(String(message)))
+      yield* Effect.gen(function* () {
+        yield* Await.until(
+          "two were replaced",
+          Effect.map(report, ({ started }) => started >= 3)
+        )
+        assert.deepStrictEqual(warnings, [
+          `a waiting sandbox of ${image} is replaced, because no run can get it: it wrote something before it had a run`
+        ])
+        assert.strictEqual((yield* run({ image, argv: ["echo", "cold"] })).output.stdout.text, "cold\n")
+      }).pipe(
+        Effect.provide(
+          Layer.provide(RunHarness.layer(undefined, { keep: [{ image, count: 1 }] }), Logger.layer([log]))
+        )
+      )
+    }).pipe(Effect.scoped),
+  { timeout: 120_000 }
+)

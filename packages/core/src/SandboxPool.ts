@@ -362,7 +362,8 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
             state.counts.hits += 1
             change(state, plan.key, ({ demand }) => ({
               demand: PoolPolicy.served(demand),
-              unusable: undefined
+              unusable: undefined,
+              removedWhy: undefined
             }))
           })
         ),

@@ -12,7 +12,7 @@ import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import { nameInUse, notMounted } from "@cogni/sandbox-core/WaitingSandbox"
-import { Effect, Exit, Fiber, Layer } from "effect"
+import { Effect, Exit, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolState from "../src/internal/PoolState.ts"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
@@ -611,6 +611,35 @@ describe("SandboxPool", () => {
       yield* run(spec)
       assert.strictEqual((yield* PoolHarness.report).discarded, 0)
     }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
+  })
+
+  it.effect("logs once why its sandboxes must go, and again after one has served a run", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    const warnings: Array<string> = []
+    const log = Logger.make(({ logLevel, message }) => void warnings.push(`${logLevel}: ${String(message)}`))
+    const replaced = () => {
+      troubles.images += 1
+      return Effect.andThen(TestClock.adjust("5 seconds"), settled)
+    }
+    return Effect.gen(function* () {
+      yield* settled
+      for (const _round of [1, 2, 3]) yield* replaced()
+      assert.strictEqual(seen.prepared.length, 8, "both were replaced in each round")
+      const why =
+        "Warn: a waiting sandbox of memory/agent is replaced, because no run can get it: its image was replaced"
+      assert.deepStrictEqual(warnings, [why])
+      yield* run(spec)
+      yield* settled
+      yield* replaced()
+      assert.deepStrictEqual(warnings, [why, why])
+    }).pipe(
+      Effect.provide(
+        Layer.provide(
+          withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 2 }] } }),
+          Logger.layer([log])
+        )
+      )
+    )
   })
 
   it.effect("removes nothing that a run got while the pool looked at it", () => {

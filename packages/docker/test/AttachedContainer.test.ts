@@ -2,15 +2,17 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { Duplex } from "node:stream"
+import { reportBytesMax } from "../src/internal/container/PostureReport.ts"
 import * as AttachedContainer from "../src/internal/engine/AttachedContainer.ts"
 
 /** A held container whose stream the test ends. */
-const waiting = Effect.gen(function* () {
+const opened = Effect.fnUntraced(function* (isWaiting: boolean) {
   const socket = new Duplex({ read: () => undefined, write: (_bytes, _encoding, done) => done() })
-  const attached = yield* AttachedContainer.make({ socket, held: true, onEnd: () => undefined })
+  const attached = yield* AttachedContainer.make({ socket, held: true, isWaiting, onEnd: () => undefined })
   yield* attached.listen
   return {
     attached,
+    socket,
     write: (channel: 1 | 2, text: string) =>
       Effect.sync(() => {
         const header = Buffer.alloc(8)
@@ -24,6 +26,8 @@ const waiting = Effect.gen(function* () {
     )
   }
 })
+
+const waiting = opened(true)
 
 /** Claims, and returns the error. */
 const refusal = ({ claim }: Effect.Success<typeof waiting>["attached"]) =>
@@ -90,6 +94,43 @@ describe("AttachedContainer", () => {
         yield* Effect.promise(() => new Promise<void>(setImmediate))
       assert.isDefined(loading.pollUnsafe(), "without its 130 s")
       assert.isTrue(attached.hasSpoken())
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.each([
+    ["standard output", 1],
+    ["standard error", 2]
+  ] as const)("stops reading a container that fills %s while it waits, which ends it", ([, channel]) =>
+    Effect.gen(function* () {
+      const { attached, socket, write } = yield* waiting
+      const report = "cogni-posture 1\ncogni-posture end\n"
+      yield* write(2, report)
+      yield* attached.report
+      const piece = "x".repeat(1024)
+      const most = reportBytesMax - report.length
+      for (let bytes = 0; bytes + piece.length <= most; bytes += piece.length) yield* write(channel, piece)
+      for (let turn = 0; turn < 1000; turn++) yield* Effect.promise(() => new Promise<void>(setImmediate))
+      assert.isFalse(socket.destroyed, "a report may have as many bytes")
+      yield* write(channel, piece)
+      for (let turn = 0; turn < 1000 && !attached.hasEnded(); turn++)
+        yield* Effect.promise(() => new Promise<void>(setImmediate))
+      assert.isTrue(attached.hasSpoken())
+      assert.isTrue(attached.hasEnded())
+      assert.isTrue(socket.destroyed)
+      assert.include(yield* refusal(attached), endedEarly)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("reads all that a container without a wait writes before its agent starts", () =>
+    Effect.gen(function* () {
+      const { attached, socket, write } = yield* opened(false)
+      yield* write(2, "cogni-posture 1\ncogni-posture end\n")
+      yield* attached.report
+      yield* write(2, "x".repeat(2 * reportBytesMax))
+      yield* write(1, "y")
+      for (let turn = 0; turn < 100; turn++) yield* Effect.promise(() => new Promise<void>(setImmediate))
+      assert.isFalse(socket.destroyed)
+      yield* attached.go("")
     }).pipe(Effect.scoped)
   )
 

@@ -1,12 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as Handshake from "../src/internal/container/Handshake.ts"
+import { reportBytesMax } from "../src/internal/container/PostureReport.ts"
 import { Schema } from "effect"
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 const report = ["cogni-posture 1", "status Seccomp:\t2", "interface lo", "cogni-posture end"].join("\n")
 
 const play = (pieces: ReadonlyArray<Uint8Array>) => {
-  const handshake = Handshake.make()
+  const handshake = Handshake.make({ isWaiting: false })
   const said: Array<Handshake.Said> = []
   const output: Array<Uint8Array> = []
   for (const piece of pieces) {
@@ -57,7 +58,7 @@ describe("Handshake", () => {
   })
 
   it("drops everything beyond the maximum size of a report", () => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: false })
     const flood = bytes(`${"x\n".repeat(32_768)}`)
     for (let turn = 0; turn < 64; turn++) handshake.push({ channel: "stderr", bytes: flood })
     assert.isAtMost(handshake.pending().length, 600)
@@ -68,7 +69,7 @@ describe("Handshake", () => {
   })
 
   it("reads a line that comes a byte at a time without reading it again for each byte", () => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: false })
     const one = { channel: "stderr", bytes: bytes("x") } as const
     const before = process.cpuUsage()
     for (let turn = 0; turn < 200_000; turn++) handshake.push(one)
@@ -78,7 +79,7 @@ describe("Handshake", () => {
   })
 
   it("treats a byte on stdout after the report as a started agent, and still removes cogni-start from stderr", () => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: false })
     const stdout = { channel: "stdout", bytes: bytes("y\n") } as const
     assert.deepStrictEqual(handshake.push(stdout).said, [], "before the report")
     handshake.push({ channel: "stderr", bytes: bytes(`${report}\n`) })
@@ -89,13 +90,13 @@ describe("Handshake", () => {
   })
 
   it("takes a second report after a claim, and none after the start", () => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: false })
     const heard = (text: string) => handshake.push({ channel: "stderr", bytes: bytes(text) })
     handshake.expectReport()
     assert.strictEqual(heard(`${report}\n`).said[0]?._tag, "Reported")
     handshake.expectReport()
     assert.deepStrictEqual(heard("cogni-start\n").said, [], "without its second report")
-    const second = Handshake.make()
+    const second = Handshake.make({ isWaiting: false })
     const told = (text: string) => second.push({ channel: "stderr", bytes: bytes(text) }).said
     assert.deepStrictEqual(told(`${report}\n`), [{ _tag: "Reported", report }])
     second.expectReport()
@@ -109,8 +110,23 @@ describe("Handshake", () => {
     assert.deepStrictEqual(told(`${report}\n`), [])
   })
 
+  it.each(["stdout", "stderr"] as const)(
+    "takes nothing on %s from a container that waits, and hears that it wrote",
+    (channel) => {
+      const handshake = Handshake.make({ isWaiting: true })
+      const told = (text: string) => handshake.push({ channel, bytes: bytes(text) })
+      handshake.push({ channel: "stderr", bytes: bytes(`${report}\n`) })
+      assert.isFalse(handshake.hasSpoken())
+      assert.deepStrictEqual(told("cogni-start\n"), { said: [], output: undefined })
+      assert.isTrue(handshake.hasSpoken())
+      assert.isFalse(handshake.hasFlooded())
+      assert.deepStrictEqual(told("x".repeat(reportBytesMax)), { said: [], output: undefined })
+      assert.isTrue(handshake.hasFlooded())
+    }
+  )
+
   it("finds no handshake on stdout", () => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: false })
     assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])
   })
 })

@@ -74,7 +74,10 @@ const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
       Effect.flatMap(PoolState.whyUnusable(entry), (why) =>
         why === undefined
           ? Effect.void
-          : Effect.andThen(PoolState.noteEnd(state, entry), PoolState.drop(state, entry, "unusable"))
+          : PoolState.noteEnd(state, entry).pipe(
+              Effect.andThen(PoolState.noteWhy(state, entry, why)),
+              Effect.andThen(PoolState.drop(state, entry, "unusable"))
+            )
       ),
     { discard: true }
   )

@@ -30,6 +30,8 @@ export interface Known extends Plan {
   readonly demand: PoolPolicy.Demand
   /** Why its last sandbox could not be started. */
   readonly failure?: string | undefined
+  /** Why the last of its sandboxes that had to go was removed, so that the same is logged once. */
+  readonly removedWhy?: string | undefined
   /** Its runs that could not use the sandbox that they took, since the last one that could. */
   readonly unusable?: { readonly runs: number; readonly why: string; readonly atMillis: number } | undefined
 }
@@ -157,6 +159,19 @@ export const noteEnd = Effect.fnUntraced(function* (
     demand: PoolPolicy.failed(plan.demand, nowMillis)
   })
 })
+
+/** Logs why an entry must go before a run needs it. Says the same of several entries of a shape once. */
+export const noteWhy = (
+  { entries, known }: Pick<PoolState, "entries" | "known">,
+  { id, key, shape: { image } }: WaitingEntry,
+  why: string
+) =>
+  Effect.suspend(() => {
+    const plan = known.get(key)
+    if (!entries.has(id) || plan?.removedWhy === why) return Effect.void
+    if (plan !== undefined) known.set(key, { ...plan, removedWhy: why })
+    return Effect.logWarning(`a waiting sandbox of ${image} is replaced, because no run can get it: ${why}`)
+  })
 
 /** Returns why an entry cannot serve a run; `undefined` if it can. */
 export const whyUnusable = ({ container }: WaitingEntry) =>

@@ -97,7 +97,7 @@ export const open = Effect.fnUntraced(function* (
   let processId: number | undefined
   let atStart: Compared = { inspected: undefined, mismatches: [] }
   const spareToken = randomBytes(16).toString("hex")
-  const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
+  const attached = yield* AttachedContainer.make({ socket, held, isWaiting, onEnd: () => kernel?.sample() })
   const supervisor = supervised === true ? yield* Supervisor.make(attached) : undefined
 
   /** Samples the container. Not while it waits, so that it costs no processor. */
@@ -266,7 +266,7 @@ const troubleOf = (
 ): string | undefined => {
   kernel?.sample()
   const facts = kernel?.facts()
-  if (hasSpoken) return "its program wrote something before it had a run"
+  if (hasSpoken) return "it wrote something before it had a run"
   if (told.killed) return "it was sent a signal while it waited"
   if (told.entered) return "another program was started in it while it waited"
   if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"

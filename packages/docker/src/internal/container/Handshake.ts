@@ -7,6 +7,8 @@
  * The entrypoint writes nothing to stdout, so a byte there after the report also means that the agent has started.
  * Stdout and stderr are two pipes: without this rule, the host would wait for `cogni-start` behind megabytes of stdout
  * that it does not read before the agent has started.
+ *
+ * A container that waits for a run writes nothing between its reports. What it writes there is dropped, up to a limit.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { lines, reportBytesMax } from "./PostureReport.ts"
@@ -28,20 +30,22 @@ export interface Handshake {
   readonly expectStart: () => void
   /** Returns whether there was output, or anything but a report while only that was expected. */
   readonly hasSpoken: () => boolean
+  /** Returns whether a container without a run has written more than any report has, so that it must end. */
+  readonly hasFlooded: () => boolean
   /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string
 }
 
 const newline = 0x0a
 
-export const make = (): Handshake => {
+export const make = ({ isWaiting }: { readonly isWaiting: boolean }): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
   let buffer = new Uint8Array(1024)
   let pendingBytes = 0
   let heardBytes = 0
   let hasStarted = false
   let hasSpoken = false
-  let mayStart = true
+  let mayStart = !isWaiting
   const report: Array<string> = []
   const decoder = new TextDecoder("utf-8")
 
@@ -92,10 +96,12 @@ export const make = (): Handshake => {
     push: (chunk) => {
       if (chunk.channel === "stdout") {
         hasSpoken = true
-        // No run reads it, so it would fill the queue before the report that follows.
-        if (!mayStart) return { said: [], output: undefined }
-        const said: ReadonlyArray<Said> =
-          state === "held" && mayStart && !hasStarted ? [{ _tag: "Started" }] : []
+        if (!mayStart) {
+          // No run reads it, so it would fill the queue before the report that follows.
+          heardBytes += chunk.bytes.byteLength
+          return { said: [], output: undefined }
+        }
+        const said: ReadonlyArray<Said> = state === "held" && !hasStarted ? [{ _tag: "Started" }] : []
         hasStarted ||= said.length > 0
         return { said, output: chunk }
       }
@@ -130,6 +136,7 @@ export const make = (): Handshake => {
       mayStart = true
     },
     hasSpoken: () => hasSpoken,
+    hasFlooded: () => !mayStart && heardBytes > reportBytesMax,
     pending: () => [...report, decoder.decode(pending())].join("\n").trim().slice(-600)
   }
 }

@@ -63,7 +63,8 @@ export const make = Effect.fnUntraced(function* (
   const whyNot = Effect.map(
     Effect.all([inspectAgain, api.named([waitingName])], { concurrency: 2 }),
     ([inspected, named]) =>
-      whyStopped(inspected) ?? whyMisnamed({ id: container.id, image, named }) ?? troubled()
+      // First, because it can be why the container has ended.
+      troubled() ?? whyStopped(inspected) ?? whyMisnamed({ id: container.id, image, named })
   )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {

@@ -68,6 +68,8 @@ const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = re
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
+  /** Whether the container waits for a run, and must write nothing but its reports until then. */
+  readonly isWaiting: boolean
   /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
 }) {
@@ -75,7 +77,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
   const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
   const ended = yield* Deferred.make<void>()
-  const handshake = options.held ? Handshake.make() : undefined
+  const handshake = options.held ? Handshake.make(options) : undefined
   const told = yield* Deferred.make<number>()
   let mark: EndMark.EndMark | undefined
   let hasEnded = false
@@ -115,6 +117,8 @@ export const make = Effect.fnUntraced(function* (options: {
   const take = (chunk: OutputChunk) => {
     if (handshake === undefined) return pass(chunk)
     const { output: rest, said } = handshake.push(chunk)
+    // Its first process ends it then, so that neither side works until the pool looks at it.
+    if (handshake.hasFlooded()) options.socket.destroy()
     return Effect.andThen(Effect.forEach(said, hear, { discard: true }), pass(rest))
   }
 
@@ -158,7 +162,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ask(text, token, "report its posture to its run", claimSecondsMax),
     /** Tells a waiting container which program to load, and returns the report that follows. */
     load: (text: string) => ask(text, "", "load its program", loadSecondsMax),
-    /** Whether a container has written what was not expected. Before `go`, only a loaded program can. */
+    /** Whether a container has written what was not expected. Before `go`, only its image or a loaded program can. */
     hasSpoken: () => handshake?.hasSpoken() === true,
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
