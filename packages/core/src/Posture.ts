@@ -5,6 +5,7 @@
  * and compares it with what the spec promises. A single mismatch prevents the start of the agent.
  */
 import * as Schema from "effect/Schema"
+import { shortened } from "./internal/Shortened.ts"
 import type { Network } from "./SpecFields.ts"
 
 /** The two numbers that identify a file or directory under one kernel. */
@@ -129,6 +130,11 @@ const isEngineMount = (target: string) =>
 
 const forbiddenSources = /docker\.sock|containerd\.sock|podman\.sock/u
 
+/** Maximum length of a value in a sentence: a sandbox that reports it could choose one of 256 KiB. */
+const valueCharactersMax = 200
+
+const shown = (value: string) => shortened(value, valueCharactersMax)
+
 /** Returns every mismatch between a posture and the expected isolation, each as a sentence; empty if all matches. */
 export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<string> => {
   const found: Array<string> = []
@@ -137,14 +143,14 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
   }
   expect(
     seen.userIds.length > 0 && seen.userIds.every((id) => id === expected.user.userId && id !== 0),
-    `uid is ${seen.userIds.join("/")}, not ${expected.user.userId}`
+    `uid is ${shown(seen.userIds.join("/"))}, not ${expected.user.userId}`
   )
   expect(
     seen.groupIds.length > 0 && seen.groupIds.every((id) => id === expected.user.groupId && id !== 0),
-    `gid is ${seen.groupIds.join("/")}, not ${expected.user.groupId}`
+    `gid is ${shown(seen.groupIds.join("/"))}, not ${expected.user.groupId}`
   )
   for (const [name, mask] of Object.entries(seen.capabilities)) {
-    expect(/^0+$/u.test(mask), `${name} capabilities are ${mask}, not none`)
+    expect(/^0+$/u.test(mask), `${name} capabilities are ${shown(mask)}, not none`)
   }
   expect(seen.noNewPrivileges, "no-new-privileges is off")
   expect(seen.seccompMode === 2, `seccomp mode is ${seen.seccompMode}, not 2 (filter)`)
@@ -159,21 +165,21 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
   }
   if (expected.network.mode === "none") {
     const others = seen.interfaces.filter((name) => name !== "lo")
-    expect(others.length === 0, `there are interfaces besides lo: ${others.join(", ")}`)
-    expect(seen.routes.length === 0, `there are routes: ${seen.routes.join("; ")}`)
+    expect(others.length === 0, `there are interfaces besides lo: ${shown(others.join(", "))}`)
+    expect(seen.routes.length === 0, `there are routes: ${shown(seen.routes.join("; "))}`)
   }
   const root = seen.mounts.find((mount) => mount.target === "/")
   expect(root !== undefined && root.readOnly, "the root file system can be written")
   for (const mount of seen.mounts) {
     if (mount.target === "/" || isEngineMount(mount.target)) continue
     if (temporaryTargets.includes(mount.target)) {
-      expect(mount.fileSystem === "tmpfs", `${mount.target} is ${mount.fileSystem}, not tmpfs`)
+      expect(mount.fileSystem === "tmpfs", `${mount.target} is ${shown(mount.fileSystem)}, not tmpfs`)
       continue
     }
     const allowed = expected.mounts.find((other) => other.target === mount.target)
-    if (allowed === undefined) found.push(`${mount.target} is mounted but was not requested`)
+    if (allowed === undefined) found.push(`${shown(mount.target)} is mounted but was not requested`)
     else if (allowed.readOnly && !mount.readOnly) found.push(`${mount.target} can be written`)
-    expect(!forbiddenSources.test(mount.target), `${mount.target} is an engine's socket`)
+    expect(!forbiddenSources.test(mount.target), `${shown(mount.target)} is an engine's socket`)
   }
   for (const { held, target } of expected.mounts) {
     // The last mount at a target hides earlier ones.
@@ -205,7 +211,7 @@ const exchanged = (
   return seen.device === held.device && seen.inode === held.inode
     ? []
     : [
-        `${target} is another directory (${seen.device}:${seen.inode}) than the named one ` +
+        `${target} is another directory (${shown(`${seen.device}:${seen.inode}`)}) than the named one ` +
           `(${held.device}:${held.inode}): its path was changed meanwhile`
       ]
 }

@@ -5,6 +5,7 @@
 import * as Schema from "effect/Schema"
 import { describeExhaustion } from "./BudgetWords.ts"
 import { HostProblem, problemOf } from "./HostFault.ts"
+import { shortened } from "./internal/Shortened.ts"
 import { named } from "./Remedy.ts"
 import { Output } from "./RunResult.ts"
 import { Evidence, Exhaustion, Peak, formatBytes } from "./RunFigures.ts"
@@ -274,10 +275,26 @@ export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed"
   }
 }
 
+/** Mismatches that an error names. A sandbox chooses how many its report has. */
+const mismatchesMax = 20
+
+/** Maximum length of one of them. The values in it are shorter. */
+const mismatchCharactersMax = 1000
+
 /** The sandbox isolation check failed, so the agent was not started. */
 export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("PostureMismatch", {
   mismatches: Schema.Array(Schema.String)
 }) {
+  /** Returns the error of these mismatches. It names the first 20, and how many more there are. */
+  static of(found: ReadonlyArray<string>): PostureMismatch {
+    const more = found.length - mismatchesMax
+    return new PostureMismatch({
+      mismatches: [
+        ...found.slice(0, mismatchesMax).map((sentence) => shortened(sentence, mismatchCharactersMax)),
+        ...(more > 0 ? [`and ${more} more`] : [])
+      ]
+    })
+  }
   get code(): ErrorCode {
     return "container_failed"
   }

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core"
 import * as GoodPosture from "../src/internal/GoodPosture.ts"
 import * as Posture from "@cogni/sandbox-core/Posture"
-import { Struct } from "effect"
+import { Schema, Struct } from "effect"
 import { containerSpec } from "./Specs.ts"
 
 const held = { device: "2049", inode: "7", bootId: "boot-1", isPrivate: false }
@@ -166,6 +166,36 @@ describe("Posture", () => {
     assert.deepStrictEqual(Posture.mismatches(posture, internal), [])
     assert.isNotEmpty(Posture.mismatches({ ...posture, seccompMode: 0 }, internal))
   })
+
+  it.prop(
+    "reports values of a hostile sandbox with at most 200 characters each",
+    [Posture.Posture, Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 20_000 }))],
+    ([posture, count]) => {
+      const long = "\u{1f600}x".repeat(count)
+      const numbers = Array.from({ length: count }, () => 4711)
+      const worse: Posture.Posture = {
+        ...posture,
+        userIds: numbers,
+        groupIds: numbers,
+        capabilities: { ...posture.capabilities, effective: long },
+        interfaces: [long, ...posture.interfaces],
+        routes: [...posture.routes, long],
+        bootId: held.bootId,
+        mounts: [
+          mount(`/${long}`),
+          mount(`/docker.sock/${long}`),
+          { ...mount("/tmp"), fileSystem: long },
+          { ...mount("/workspace"), identity: { device: long, inode: long } }
+        ]
+      }
+      const found = Posture.mismatches(worse, expected)
+      assert.isAtLeast(found.length, 9)
+      for (const sentence of found) {
+        assert.isAtMost(sentence.length, 400)
+        assert.isTrue(sentence.isWellFormed(), sentence)
+      }
+    }
+  )
 
   it.prop(
     "reports at least one more mismatch for a further weakening of any posture",

@@ -199,6 +199,21 @@ describe("SandboxError", () => {
     )
   })
 
+  it.prop(
+    "names at most 20 mismatches of at most 1000 characters, and how many more there are",
+    [Schema.String, Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 50 }))],
+    ([text, count]) => {
+      const found = Array.from({ length: count }, (_, index) => `${index}${text}`.repeat(1 + 50 * index))
+      const { mismatches } = SandboxReason.PostureMismatch.of(found)
+      assert.strictEqual(mismatches.length, Math.min(count, 21))
+      for (const [index, sentence] of mismatches.slice(0, 20).entries()) {
+        assert.isAtMost(sentence.length, 1050)
+        assert.strictEqual(sentence.toWellFormed().slice(0, 900), found[index]!.toWellFormed().slice(0, 900))
+      }
+      if (count > 20) assert.strictEqual(mismatches[20], `and ${count - 20} more`)
+    }
+  )
+
   it.each(reasons.map((row) => [row[0]._tag, ...row] as const))(
     "%s has a code, whether to retry, and what to do",
     (_tag, reason, code, isRetryable, remedy) => {

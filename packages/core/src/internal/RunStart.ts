@@ -253,9 +253,7 @@ const verifiedPosture = (
   asked: Parameters<typeof mismatches>[1]
 ): Effect.Effect<Posture, PostureMismatch> => {
   if (reported === undefined)
-    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox did not report its posture"] }))
+    return Effect.fail(PostureMismatch.of(["the sandbox did not report its posture"]))
   const found = mismatches(reported, asked)
-  return found.length === 0
-    ? Effect.succeed(reported)
-    : Effect.fail(new PostureMismatch({ mismatches: found }))
+  return found.length === 0 ? Effect.succeed(reported) : Effect.fail(PostureMismatch.of(found))
 }

@@ -184,7 +184,9 @@ export const engineMismatches = (
         : [`the engine uses ${name} ${abbreviated(normalized[name]!)}, not ${abbreviated(want)}`]
     ),
     ...notAsked.flatMap((name) =>
-      isEmpty(used[name]) ? [] : [`the engine uses ${name} ${canonical(used[name])}, which was not asked for`]
+      isEmpty(used[name])
+        ? []
+        : [`the engine uses ${name} ${abbreviated(canonical(used[name]))}, which was not asked for`]
     ),
     ...protectedPaths.flatMap((name) =>
       Array.isArray(used[name]) && used[name].length === 0

@@ -146,7 +146,7 @@ const jobOf = (
 const verified = (spec: ContainerSpec, posture: Posture | undefined) => {
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
   return posture === undefined || found.length > 0
-    ? Effect.fail(new PostureMismatch({ mismatches: found }))
+    ? Effect.fail(PostureMismatch.of(found))
     : Effect.succeed(posture)
 }
 

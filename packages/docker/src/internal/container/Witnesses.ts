@@ -17,7 +17,7 @@ import * as PostureReport from "./PostureReport.ts"
 
 /** Fails with the mismatches, if there are any. */
 export const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
-  mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
+  mismatches.length === 0 ? Effect.void : Effect.fail(PostureMismatch.of(mismatches))
 
 /** Report of a sandbox, and the host's view of its first process at that moment. */
 export interface Witnessed {
@@ -57,7 +57,7 @@ export const posture = (
   { inside, process, processId }: Witnessed
 ): Effect.Effect<Posture, PostureMismatch> => {
   if (inside === undefined || inspected === undefined) {
-    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
+    return Effect.fail(PostureMismatch.of(["the sandbox's report is invalid"]))
   }
   const found = [
     ...mismatches,
