@@ -301,6 +301,17 @@ layer(RunHarness.layer(), options)("programs of images", (it) => {
     })
   )
 
+  it.effect("says what to change in an image whose programs write before the report", () =>
+    Effect.gen(function* () {
+      const mark = "# Loaded by cogni-init.\n"
+      const instruction = "ENV LD_PRELOAD=/absent.so"
+      const image = yield* ChangedImage.acquire("cogni-entrypoint", mark, `${mark}\n`, instruction)
+      const words =
+        /'\/absent\.so' from LD_PRELOAD cannot be preloaded.*Remove LD_PRELOAD from the ENV of the image/u
+      yield* refused({ ...shell("true"), image }, "PostureMismatch", words)
+    })
+  )
+
   it.effect("refuses a volume of an image, also if its entrypoint does not report it", () =>
     Effect.gen(function* () {
       const probe = "eval { Cogni::Probe::report($$) }"

@@ -6,6 +6,7 @@ import {
   hostMismatches,
   limitMismatches,
   parseReport,
+  reportFault,
   parseStatus,
   programMismatches
 } from "../src/internal/container/PostureReport.ts"
@@ -112,6 +113,23 @@ describe("PostureReport", () => {
       assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)
     }
   )
+
+  it.each([
+    ["cogni-posture 1\nstatus Uid:\t1000", "the sandbox's report is incomplete"],
+    [
+      `ERROR: ld.so: object '/absent.so' from LD_PRELOAD cannot be preloaded: ignored.\n${report.join("\n")}`,
+      `the sandbox wrote something else before its report: "ERROR: ld.so: object '/absent.so' from LD_PRELOAD ` +
+        `cannot be preloaded: ignored.". Remove LD_PRELOAD from the ENV of the image, or add the library that it names`
+    ],
+    [
+      `\u001b[2J${"x".repeat(500)}\n${report.join("\n")}`,
+      `the sandbox wrote something else before its report: "\\u001b[2J${"x".repeat(390)}… (511 characters). ` +
+        "Change the image, so that its programs write nothing when they start"
+    ]
+  ])("says why a text is no report, and what to do", (text, sentence) => {
+    assert.isUndefined(parseReport(text))
+    assert.strictEqual(reportFault(text), sentence)
+  })
 
   it("ignores a line of one word, such as of a later image", () => {
     const [begin = "", ...rest] = report

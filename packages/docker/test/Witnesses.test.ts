@@ -17,7 +17,7 @@ const inspected = (Pid: number): Inspected => ({
 })
 
 const report = "cogni-posture 1\nstatus Uid:\t1000\ncogni-posture end"
-const witnessed: Witnesses.Witnessed = { inside: parseReport(report), processId: 7, process: undefined }
+const witnessed: Witnesses.Witnessed = { inside: parseReport(report)!, processId: 7, process: undefined }
 
 const none = { identities: new Map(), status: "Uid:\t1000\nNoNewPrivs:\t1\nSeccomp:\t2" }
 const capabilities = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map((name) => `Cap${name}:\t0000`).join("\n")
@@ -47,9 +47,9 @@ describe("Witnesses", () => {
       assert.deepStrictEqual(yield* wrong(inspected(7), { ...witnessed, process: { ...isolated, status } }), [
         "on the host, no-new-privileges is off"
       ])
-      const invalid = ["the sandbox's report is invalid"]
-      assert.deepStrictEqual(yield* wrong(inspected(7), { ...witnessed, inside: undefined }), invalid)
-      assert.deepStrictEqual(yield* wrong(undefined, witnessed), invalid)
+      const invalid = { inside: { fault: "the sandbox's report is incomplete" } }
+      assert.deepStrictEqual(yield* wrong(inspected(7), { ...witnessed, ...invalid }), [invalid.inside.fault])
+      assert.deepStrictEqual(yield* wrong(undefined, witnessed), ["the engine does not know the container"])
     })
   )
 

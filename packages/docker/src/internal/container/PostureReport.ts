@@ -141,6 +141,22 @@ export const parseReport = (text: string): Posture | undefined => {
   }
 }
 
+/**
+ * Returns what is wrong with a text that is no report. The programs of an image may write before it: the C library
+ * does, in each program, if a variable of the image names a library that it does not have.
+ */
+export const reportFault = (text: string): string => {
+  const [first = ""] = text.split("\n")
+  if (first === lines.begin) return "the sandbox's report is incomplete"
+  const remedy = /\bLD_[A-Z_]+\b/u.exec(first)
+  return (
+    `the sandbox wrote something else before its report: ${abbreviated(JSON.stringify(first))}. ` +
+    (remedy === null
+      ? "Change the image, so that its programs write nothing when they start"
+      : `Remove ${remedy[0]} from the ENV of the image, or add the library that it names`)
+  )
+}
+
 /** Returns whether the entrypoint that wrote a report accepts a token, with which `cogni-init` reports the exit. */
 export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
 

@@ -21,7 +21,7 @@ export const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, P
 
 /** Report of a sandbox, and the host's view of its first process at that moment. */
 export interface Witnessed {
-  readonly inside: Posture | undefined
+  readonly inside: Posture | { readonly fault: string }
   readonly processId: number | undefined
   /** Absent: this host cannot see it. */
   readonly process: ReturnType<typeof KernelFacts.firstProcess>
@@ -44,7 +44,7 @@ export const look = (
   const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
   const looked = hosts === undefined ? held : [...held, hostsTarget]
   return {
-    inside: PostureReport.parseReport(report),
+    inside: PostureReport.parseReport(report) ?? { fault: PostureReport.reportFault(report) },
     processId: inspected?.State.Pid,
     process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
   }
@@ -56,9 +56,9 @@ export const posture = (
   { bootId, hosts, networkMismatches, spec }: Checked & { readonly bootId: string },
   { inside, process, processId }: Witnessed
 ): Effect.Effect<Posture, PostureMismatch> => {
-  if (inside === undefined || inspected === undefined) {
-    return Effect.fail(PostureMismatch.of(["the sandbox's report is invalid"]))
-  }
+  if ("fault" in inside) return Effect.fail(PostureMismatch.of([inside.fault]))
+  if (inspected === undefined)
+    return Effect.fail(PostureMismatch.of(["the engine does not know the container"]))
   const found = [
     ...mismatches,
     ...(processId === inspected.State.Pid ? [] : ["the engine names another first process than before"]),
