@@ -11,7 +11,7 @@ import { join } from "node:path"
 export interface Started {
   /** Volume with its socket. */
   readonly source: string
-  readonly stop: () => void
+  readonly stop: () => Promise<void>
 }
 
 export const start = (options: {
@@ -40,6 +40,6 @@ export const start = (options: {
     }).pipe(Effect.provide(DockerContainerRuntime.layer()), Scope.provide(scope))
     return {
       source: endpoint.mounts[0]!.source,
-      stop: () => void Effect.runFork(Scope.close(scope, Exit.void))
+      stop: () => Effect.runPromise(Scope.close(scope, Exit.void))
     }
   }).pipe(Effect.runPromise)

@@ -206,7 +206,7 @@ const main = async () => {
   const inContainer = await gateway(url, "container")
   const billed = await gateway(url, "directory", true)
   const nginx = await NginxProcess.start({ url, image: images.proxy, directory })
-  cleanUp.unshift(nginx.stop)
+  cleanUp.unshift(() => void nginx.stop())
   const source = (await inProcess(1)).sources[0]!
   const carried = volumePath((await inContainer(1)).sources[0]!)
   const ways = new Map<string, Way>([

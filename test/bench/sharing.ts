@@ -15,6 +15,7 @@ import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
+import { randomUUID } from "node:crypto"
 import * as Density from "./Density.ts"
 import type * as DensityProcess from "./DensityProcess.ts"
 import * as NginxProcess from "./NginxProcess.ts"
@@ -42,10 +43,34 @@ const directory = mkdtempSync(join(tmpdir(), "cogni-bench-"))
 const children: Array<ChildProcess> = []
 const containers: Array<string> = []
 
+/** Label of the containers of this benchmark that have nothing of ours. */
+const ownLabel = `dev.cogni.bench.sharing=${randomUUID()}`
+
+/** Nginx of one run, which no child process ends. */
+let ownNginx: Promise<NginxProcess.Started> | undefined
+
+/** Starts of containers that are under way. */
+const starting = new Set<Promise<unknown>>()
+const interruption = new AbortController()
+
+/** Starts a container of the engine. An interrupted benchmark starts no more. */
+const startContainer = async (...args: ReadonlyArray<string>): Promise<void> => {
+  interruption.signal.throwIfAborted()
+  const started = promisify(execFile)("docker", ["run", "--detach", `--label=${ownLabel}`, ...args])
+  starting.add(started)
+  try {
+    containers.push((await started).stdout.trim())
+  } finally {
+    starting.delete(started)
+  }
+}
+
 const child = (file: string): ChildProcess => {
   const started = fork(join(import.meta.dirname, file), {
     execArgv: ["--disable-warning=ExperimentalWarning", "--expose-gc"],
-    stdio: ["ignore", "inherit", "inherit", "ipc"]
+    stdio: ["ignore", "inherit", "inherit", "ipc"],
+    // Ctrl-C reaches this process only, which lets the children remove their runs.
+    detached: true
   })
   children.push(started)
   return started
@@ -94,9 +119,7 @@ const host = async (kind: "gateway" | "nginx-shared", url: string): Promise<Host
 /** Starts containers of the engine that only sleep, with nothing of ours. */
 const startBare = async (): Promise<ReadonlyArray<string>> => {
   while (containers.length < Density.bareContainers) {
-    const args = ["run", "--detach", "--network=none", "--entrypoint=sleep", images.runtime, "3600"]
-    const { stdout } = await promisify(execFile)("docker", args)
-    containers.push(stdout.trim())
+    await startContainer("--network=none", "--entrypoint=sleep", images.runtime, "3600")
   }
   return [...containers]
 }
@@ -146,9 +169,7 @@ const sharedContainer = ({ directory: own }: Host): string => {
 
 /** Starts a sandbox with the sockets of two runs. */
 const startSandbox = async (sources: ReadonlyArray<string>): Promise<void> => {
-  const { stdout } = await promisify(execFile)("docker", [
-    "run",
-    "--detach",
+  await startContainer(
     "--init",
     "--network=none",
     "--read-only",
@@ -160,8 +181,7 @@ const startSandbox = async (sources: ReadonlyArray<string>): Promise<void> => {
     images.runtime,
     "TCP4-LISTEN:8080,bind=127.0.0.1,fork,reuseaddr,backlog=128,nodelay",
     "UNIX-CONNECT:/llm-sock/llm.sock"
-  ])
-  containers.push(stdout.trim())
+  )
 }
 
 const body = JSON.stringify({
@@ -230,7 +250,8 @@ const main = async () => {
   const shared = await host("nginx-shared", url)
   mkdirSync(join(directory, "own"))
   say("an nginx for one run")
-  const own = await NginxProcess.start({ url, image: images.proxy, directory: join(directory, "own") })
+  ownNginx = NginxProcess.start({ url, image: images.proxy, directory: join(directory, "own") })
+  const own = await ownNginx
   const ownVolume = docker("volume", "inspect", "--format", "{{.Mountpoint}}", own.source).trim()
   const ownContainer = docker("ps", "--quiet", "--filter", `volume=${own.source}`).trim()
   const ownBytes = containerBytes(ownContainer)
@@ -259,7 +280,7 @@ const main = async () => {
     ["nginx-shared", sources.shared]
   ])
   millis.set("nginx, one run", [...(await calls([ownVolume], samples))])
-  own.stop()
+  await own.stop()
 
   say(`${idleRuns} runs`)
   const last = {
@@ -374,12 +395,32 @@ const directCall = (way: { readonly host: string; readonly port: number }, agent
       .end(body)
   })
 
+/** Removes all containers with the label of this benchmark, also one whose start was interrupted. */
+const removeContainers = async () => {
+  await Promise.allSettled(starting)
+  const left = docker("ps", "--all", "--quiet", "--filter", `label=${ownLabel}`).split("\n")
+  const ids = left.filter((id) => id !== "")
+  for (let start = 0; start < ids.length; start += 50)
+    execFileSync("docker", ["rm", "--force", ...ids.slice(start, start + 50)], { stdio: "ignore" })
+}
+
+const interrupted = new Promise<void>((resolve) => {
+  for (const signal of ["SIGINT", "SIGTERM"] as const)
+    process.on(signal, () => {
+      if (!interruption.signal.aborted) say("interrupted: removing the containers")
+      interruption.abort()
+      process.exitCode = 130
+      resolve()
+    })
+})
+
 try {
-  await main()
+  await Promise.race([main(), interrupted])
 } finally {
   // Before their files are removed: the end of a run reads its log.
-  await Promise.all(children.map(end))
-  for (let start = 0; start < containers.length; start += 50)
-    execFileSync("docker", ["rm", "--force", ...containers.slice(start, start + 50)], { stdio: "ignore" })
+  await Promise.all([...children.map(end), ownNginx?.then((own) => own.stop()).catch(() => undefined)])
+  await removeContainers()
   rmSync(directory, { recursive: true, force: true })
 }
+// What was measured when the signal came is not waited for.
+if (interruption.signal.aborted) process.exit()
