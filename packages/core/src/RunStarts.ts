@@ -4,7 +4,8 @@
  *
  * Every wait is bounded, so that the work is also done while runs start all the time.
  */
-import { Clock, Effect, Latch } from "effect"
+import { Effect, Latch } from "effect"
+import * as MonotonicTime from "./MonotonicTime.ts"
 
 export interface RunStarts {
   /** Notes that a run starts. Returns the effect that notes that it has started, or failed to. */
@@ -31,7 +32,7 @@ export const make = ({
     count += 1
     latch.closeUnsafe()
     let isOver = false
-    return Effect.map(Clock.currentTimeMillis, (nowMillis) => {
+    return Effect.map(MonotonicTime.nowMillis, (nowMillis) => {
       if (isOver) return
       isOver = true
       count -= 1
@@ -39,7 +40,7 @@ export const make = ({
       if (count === 0) latch.openUnsafe()
     })
   })
-  const leftMillis = Effect.map(Clock.currentTimeMillis, (nowMillis) => endedMillis + quietMillis - nowMillis)
+  const leftMillis = Effect.map(MonotonicTime.nowMillis, (nowMillis) => endedMillis + quietMillis - nowMillis)
   const becomesQuiet = Effect.gen(function* () {
     for (;;) {
       yield* latch.await

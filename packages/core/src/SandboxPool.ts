@@ -8,7 +8,8 @@
  * removes them. This module gives them to runs. Taking one is a single step that nothing interrupts, so no two runs get
  * the same. A run does not wait for the removal of a sandbox in which no process is left.
  */
-import { Clock, Context, Effect, Layer, Queue, type Scope } from "effect"
+import { Context, Effect, Layer, Queue, type Scope } from "effect"
+import * as MonotonicTime from "./MonotonicTime.ts"
 import {
   type Container,
   type ContainerError,
@@ -322,7 +323,7 @@ const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
 }
 
 const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
-  const beganMillis = yield* Clock.currentTimeMillis
+  const beganMillis = yield* MonotonicTime.nowMillis
   const plan = planOf(state, SandboxShape.make(asked), asked.spec)
   const reason = SandboxShape.coldReason(asked) ?? memoryReason(state, plan.key, asked.spec, beganMillis)
   if (reason !== undefined) {
@@ -333,7 +334,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
   }
   noteDemand(state, plan, beganMillis)
   const entry = yield* usable(state, plan)
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   yield* Queue.offer(state.wake, undefined)
   yield* PoolMetrics.waited((nowMillis - beganMillis) / 1000)
   if (entry === undefined) {
@@ -372,7 +373,7 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
       return { ...container, exit, proceed }
     }),
     discard: (error) =>
-      Effect.flatMap(Clock.currentTimeMillis, (failedMillis) => {
+      Effect.flatMap(MonotonicTime.nowMillis, (failedMillis) => {
         // The run starts cold after all, so that a pool of no use is found.
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.

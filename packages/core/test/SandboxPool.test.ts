@@ -12,7 +12,7 @@ import * as PoolReport from "@cogni/sandbox-core/PoolReport"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import * as SpecDecoder from "@cogni/sandbox-core/SpecDecoder"
 import { nameInUse, notMounted } from "@cogni/sandbox-core/WaitingSandbox"
-import { Effect, Exit, Fiber, Layer, Logger } from "effect"
+import { Clock, Effect, Exit, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolState from "../src/internal/PoolState.ts"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
@@ -612,6 +612,35 @@ describe("SandboxPool", () => {
       assert.strictEqual((yield* PoolHarness.report).discarded, 0)
     }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
+
+  it.effect(
+    "looks at its sandboxes and replaces old ones as often after the time of day was set back",
+    () => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      return Effect.gen(function* () {
+        const clock = yield* Clock.Clock
+        let hours = 0
+        const stepped: Clock.Clock = {
+          ...clock,
+          currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis - hours * 3_600_000)
+        }
+        const pooled = Effect.gen(function* () {
+          yield* settled
+          hours = 5
+          seen.killed.add(seen.prepared[0]!)
+          yield* TestClock.adjust("5 seconds")
+          yield* settled
+          assert.strictEqual(seen.prepared.length, 2)
+          yield* TestClock.adjust(`${PoolPolicy.defaults.ageSecondsMax} seconds`)
+          yield* settled
+          assert.strictEqual(seen.prepared.length, 3)
+        })
+        yield* Effect.provide(pooled, withPool({ troubles, seen, pool: keepsOne })).pipe(
+          Effect.provideService(Clock.Clock, stepped)
+        )
+      })
+    }
+  )
 
   it.effect("logs once why its sandboxes must go, and again after one has served a run", () => {
     const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]

@@ -1,7 +1,7 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { ContainerFailed, PostureMismatch, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxReason"
 import type { PostureMount } from "@cogni/sandbox-core/Posture"
-import { Effect, Fiber } from "effect"
+import { Clock, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import {
   chmodSync,
@@ -179,6 +179,24 @@ describe("HostsFile", () => {
         yield* TestClock.adjust("1 minute")
         assert.isTrue(yield* files.isPossible("one"))
       })
+  )
+
+  it.effect("tries an image again after a minute also if the time of day was set back", () =>
+    Effect.gen(function* () {
+      const clock = yield* Clock.Clock
+      let hours = 0
+      const stepped: Clock.Clock = {
+        ...clock,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis - hours * 3_600_000)
+      }
+      yield* Effect.gen(function* () {
+        const { isPossible, noteFailure } = yield* made(Effect.succeed(here as unknown as Info))
+        yield* noteFailure("one")
+        hours = 1
+        yield* TestClock.adjust("1 minute")
+        assert.isTrue(yield* isPossible("one"))
+      }).pipe(Effect.provideService(Clock.Clock, stepped))
+    })
   )
 
   it.effect("remembers the last 128 images whose containers could not use it", () =>

@@ -1,5 +1,6 @@
 /** Fills a pool of waiting sandboxes, and removes those that must go, as `PoolPolicy` says. */
-import { Clock, Effect, Queue } from "effect"
+import { Effect, Queue } from "effect"
+import * as MonotonicTime from "../MonotonicTime.ts"
 import * as PoolPolicy from "../PoolPolicy.ts"
 import { named } from "../Remedy.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
@@ -45,7 +46,7 @@ const loadTurns = ({ loadedStarts }: Pick<PoolState.PoolState, "loadedStarts">) 
   return {
     /** Returns whether code may be loaded now, and whether a load has waited since an earlier step. */
     look: Effect.gen(function* () {
-      const nowMillis = yield* Clock.currentTimeMillis
+      const nowMillis = yield* MonotonicTime.nowMillis
       const hasWaited = endMillis !== undefined
       endMillis ??= nowMillis + PoolState.loadWaitMillisMax
       return { hasWaited, mayLoad: nowMillis >= endMillis || (yield* loadedStarts.isQuiet) }
@@ -53,7 +54,7 @@ const loadTurns = ({ loadedStarts }: Pick<PoolState.PoolState, "loadedStarts">) 
     /** Waits until code may be loaded, if a load waits for that. */
     come: Effect.gen(function* () {
       if (endMillis === undefined) return yield* Effect.never
-      const leftMillis = endMillis - (yield* Clock.currentTimeMillis)
+      const leftMillis = endMillis - (yield* MonotonicTime.nowMillis)
       yield* Effect.timeoutOption(loadedStarts.quiet, Math.max(0, leftMillis))
     }),
     /** Lets the next load wait again. */
@@ -65,7 +66,7 @@ const loadTurns = ({ loadedStarts }: Pick<PoolState.PoolState, "loadedStarts">) 
 
 /** Removes sandboxes that ended, or whose image was replaced. At most once in a while, because it asks the engine. */
 const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   if (nowMillis < state.sweptMillis + roundSeconds * 1000) return
   state.sweptMillis = nowMillis
   yield* Effect.forEach(
@@ -184,7 +185,7 @@ const failed = Effect.fnUntraced(function* (
   message: string,
   beganMillis: number
 ) {
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   const plan = state.known.get(key)
   const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis, nowMillis - beganMillis)
   if (plan !== undefined) state.known.set(key, { ...plan, failure: message, demand })

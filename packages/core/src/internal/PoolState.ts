@@ -1,5 +1,6 @@
 /** State of a pool of waiting sandboxes, and the steps that take something out of it. */
-import { Clock, Effect, Fiber, type Queue, type Scope } from "effect"
+import { Effect, Fiber, type Queue, type Scope } from "effect"
+import * as MonotonicTime from "../MonotonicTime.ts"
 import * as PoolPolicy from "../PoolPolicy.ts"
 import type { PoolReport } from "../PoolReport.ts"
 import type { ColdReason } from "../PoolUse.ts"
@@ -66,7 +67,7 @@ export const noteStart = (
 /** Reads what the policy decides on. */
 export const factsOf = Effect.fnUntraced(function* ({ entries, known, memoryAvailableBytes }: PoolState) {
   return {
-    nowMillis: yield* Clock.currentTimeMillis,
+    nowMillis: yield* MonotonicTime.nowMillis,
     memoryAvailableBytes: yield* memoryAvailableBytes,
     demand: new Map([...known].map(([key, { demand }]) => [key, demand])),
     waiting: [...entries.values()]
@@ -150,7 +151,7 @@ export const noteEnd = Effect.fnUntraced(function* (
   { known }: Pick<PoolState, "known">,
   { container, key, shape }: WaitingEntry
 ) {
-  const [plan, nowMillis] = [known.get(key), yield* Clock.currentTimeMillis]
+  const [plan, nowMillis] = [known.get(key), yield* MonotonicTime.nowMillis]
   if (shape.preload === undefined || plan === undefined || !(yield* container.hasEnded)) return
   if (plan.demand.pausedUntilMillis > nowMillis) return
   known.set(key, {

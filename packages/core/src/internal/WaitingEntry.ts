@@ -1,5 +1,6 @@
 /** One waiting sandbox of a pool: how it is started, and how it is removed with its directories. */
-import { Clock, Effect, Exit, Scope } from "effect"
+import { Effect, Exit, Scope } from "effect"
+import * as MonotonicTime from "../MonotonicTime.ts"
 import type { ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
 import type { Waiting } from "../PoolPolicy.ts"
 import { RunId } from "../RunId.ts"
@@ -84,7 +85,7 @@ export const start: (
   plan,
   meanwhile
 ) {
-  const beganMillis = yield* Clock.currentTimeMillis
+  const beganMillis = yield* MonotonicTime.nowMillis
   const id = yield* waitingId
   const [forContainer, forDirectories] = [yield* Scope.make(), yield* Scope.make()]
   const removeContainer = closing("a waiting sandbox", forContainer)
@@ -112,7 +113,7 @@ export const start: (
       }),
       forContainer
     )
-    const sinceMillis = yield* Clock.currentTimeMillis
+    const sinceMillis = yield* MonotonicTime.nowMillis
     const startMillis = sinceMillis - beganMillis
     return {
       ...plan,

@@ -5,6 +5,7 @@
  * with the first waiting sandbox, waits for jobs on its standard input, and ends with this process. It needs root and
  * Perl on the engine's own host. Without them, a run in a directory starts cold, and `whyNot` says why.
  */
+import * as MonotonicTime from "@cogni/sandbox-core/MonotonicTime"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Mount } from "@cogni/sandbox-core/ContainerMount"
 import type { Posture } from "@cogni/sandbox-core/Posture"
@@ -12,7 +13,7 @@ import { target } from "@cogni/sandbox-core/SandboxPlace"
 import type { ContainerFailed } from "@cogni/sandbox-core/SandboxReason"
 import { notLoaded, notMounted, unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
-import { Clock, Deferred, Effect, Exit, Scope, Semaphore } from "effect"
+import { Deferred, Effect, Exit, Scope, Semaphore } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
 import * as HostOwner from "../../HostOwner.ts"
 import * as MountProgram from "./MountProgram.ts"
@@ -156,7 +157,7 @@ export const make = Effect.fnUntraced(function* ({
   const looked = yield* Effect.cachedWithTTL(look, "1 minute")
 
   return {
-    whyNot: Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
+    whyNot: Effect.flatMap(MonotonicTime.nowMillis, (nowMillis) =>
       nowMillis < broken.untilMillis ? Effect.succeed(broken.why) : isPossible ? Effect.undefined : looked
     ),
     bind: (job) =>
@@ -170,7 +171,7 @@ export const make = Effect.fnUntraced(function* ({
         // Whether it can be started again is looked at before the next run.
         if (one.hasEnded()) isPossible = false
         if (why === undefined) return
-        if (fault === "host") broken = { why, untilMillis: (yield* Clock.currentTimeMillis) + brokenMillis }
+        if (fault === "host") broken = { why, untilMillis: (yield* MonotonicTime.nowMillis) + brokenMillis }
         return yield* errorOf(job, { fault, why })
       })
   }

@@ -5,6 +5,7 @@
  * and mounts it read-only. Each container has a file of its own: processes that share one can lock it against each
  * other, and see when others read it. Only an engine that shares the disk and the users of this process can mount it.
  */
+import * as MonotonicTime from "@cogni/sandbox-core/MonotonicTime"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, type PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
@@ -100,7 +101,7 @@ export const make = Effect.fnUntraced(function* ({
   return {
     /** Whether a container of an image can have such a file. Never fails: without an answer of the engine, none can. */
     isPossible: Effect.fnUntraced(function* (image: string) {
-      if ((yield* Clock.currentTimeMillis) < (pausedUntilMillis.get(image) ?? 0)) return false
+      if ((yield* MonotonicTime.nowMillis) < (pausedUntilMillis.get(image) ?? 0)) return false
       // Not worth a question: no file of this kernel can be verified there.
       if (GVisor.isNamed(engineRuntime)) return false
       return yield* info.pipe(
@@ -112,7 +113,7 @@ export const make = Effect.fnUntraced(function* ({
     isCauseOf: (error: ContainerError | PostureMismatch) => isCauseOf(directory, error),
     /** Notes that a container of an image could not use its file. */
     noteFailure: (image: string) =>
-      Effect.map(Clock.currentTimeMillis, (nowMillis) => {
+      Effect.map(MonotonicTime.nowMillis, (nowMillis) => {
         // The map is in the order of the last failure.
         pausedUntilMillis.delete(image)
         pausedUntilMillis.set(image, nowMillis + pauseMillis)

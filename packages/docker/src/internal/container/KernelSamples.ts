@@ -5,7 +5,8 @@
  * Samples are needed for a container that ends without a word, because its control group is removed before its exit is
  * reported. One that reports its exit, and one that this process ends, is read at that moment.
  */
-import { Clock, Effect, Queue, type Scope } from "effect"
+import * as MonotonicTime from "@cogni/sandbox-core/MonotonicTime"
+import { Effect, Queue, type Scope } from "effect"
 
 /** Shortest pause between two samples of a container, in milliseconds. */
 export const pauseMillisMin = 5
@@ -60,9 +61,6 @@ export const whileActive = (
   }
 }
 
-/** Not the time of day: after a step back of that, no sample would be taken for as long. */
-const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
-
 export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen(function* () {
   const followed = new Set<Followed>()
   const wake = yield* Queue.sliding<void>(1)
@@ -90,7 +88,7 @@ export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen
   yield* Effect.forkScoped(
     Effect.forever(
       Effect.gen(function* () {
-        const now = yield* nowMillis
+        const now = yield* MonotonicTime.nowMillis
         const nextMillis = yield* Effect.catchDefect(
           Effect.sync(() => round(now)),
           (defect) => Effect.as(Effect.logWarning("a container could not be sampled", defect), 0)
@@ -104,7 +102,7 @@ export const make: Effect.Effect<KernelSamples, never, Scope.Scope> = Effect.gen
     follow: (sample, longestMillis = pauseMillisMax) =>
       Effect.acquireRelease(
         Effect.gen(function* () {
-          const dueMillis = (yield* nowMillis) + pauseMillisMin
+          const dueMillis = (yield* MonotonicTime.nowMillis) + pauseMillisMin
           const one: Followed = { sample, longestMillis, pauseMillis: pauseMillisMin, dueMillis }
           followed.add(one)
           yield* Queue.offer(wake, undefined)

@@ -4,10 +4,11 @@
  * `PoolPolicy` decides how many, by image, as for waiting sandboxes. One is started at a time, and hardly
  * any while runs start, because both need the processors. A run never waits for one, and none serves two runs.
  */
+import * as MonotonicTime from "@cogni/sandbox-core/MonotonicTime"
 import type { ContainerError, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as PoolPolicy from "@cogni/sandbox-core/PoolPolicy"
 import type { PostureMismatch } from "@cogni/sandbox-core/SandboxReason"
-import { Clock, Effect, Exit, Queue, Scope } from "effect"
+import { Effect, Exit, Queue, Scope } from "effect"
 import { type NetworkHolder, unreadable } from "./NetworkHolder.ts"
 import * as NetworkMetrics from "./NetworkMetrics.ts"
 
@@ -66,7 +67,7 @@ export const make = (makers: Makers) => {
       const before = demand.get(image) ?? PoolPolicy.noDemand
       // The map is in the order of the last arrival.
       demand.delete(image)
-      demand.set(image, PoolPolicy.arrived(before, yield* Clock.currentTimeMillis, limits))
+      demand.set(image, PoolPolicy.arrived(before, yield* MonotonicTime.nowMillis, limits))
       const [oldest] = demand.keys()
       if (demand.size > imagesMax && oldest !== undefined) demand.delete(oldest)
       yield* Queue.offer(wake, undefined)
@@ -142,7 +143,7 @@ const drop = ({ entries }: State, { id, remove }: Entry) =>
 
 /** Removes holders that ended, that others use, or whose image was replaced. */
 const sweep = Effect.fnUntraced(function* (state: State, { imageId }: Makers) {
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   if (nowMillis < state.sweptMillis + roundSeconds * 1000) return
   state.sweptMillis = nowMillis
   for (const entry of state.entries.values()) {
@@ -157,7 +158,7 @@ const sweep = Effect.fnUntraced(function* (state: State, { imageId }: Makers) {
 /** Does one step. Returns whether there may be more to do at once. */
 const round = Effect.fnUntraced(function* (state: State, makers: Makers) {
   const { demand, entries, limits } = state
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   const memoryAvailableBytes = yield* state.memoryAvailableBytes
   const step = PoolPolicy.next(
     { nowMillis, memoryAvailableBytes, demand, waiting: [...entries.values()] },
@@ -172,7 +173,7 @@ const round = Effect.fnUntraced(function* (state: State, makers: Makers) {
   if (image === undefined) return step.drop.some(({ reason }) => reason === "memory")
   if (!(yield* isPossible(state, makers))) return false
   yield* makers.quiet
-  const beganMillis = yield* Clock.currentTimeMillis
+  const beganMillis = yield* MonotonicTime.nowMillis
   yield* Effect.uninterruptibleMask((restore) =>
     Effect.matchEffect(restore(started(makers, image)), {
       onSuccess: (network) => ready(state, image, network, beganMillis),
@@ -213,7 +214,7 @@ const ready = Effect.fnUntraced(function* (
   network: ReadyNetwork,
   beganMillis: number
 ) {
-  const sinceMillis = yield* Clock.currentTimeMillis
+  const sinceMillis = yield* MonotonicTime.nowMillis
   entries.set(network.holder.id, { ...network, id: network.holder.id, key: image, sinceMillis })
   counts.failure = undefined
   const before = demand.get(image)
@@ -223,7 +224,7 @@ const ready = Effect.fnUntraced(function* (
 
 const failed = Effect.fnUntraced(function* (state: State, image: string, message: string) {
   const { counts, demand } = state
-  const nowMillis = yield* Clock.currentTimeMillis
+  const nowMillis = yield* MonotonicTime.nowMillis
   const paused = PoolPolicy.failed(demand.get(image) ?? PoolPolicy.noDemand, nowMillis)
   if (demand.has(image)) demand.set(image, paused)
   if (message === unreadable.message) state.isPossible = false

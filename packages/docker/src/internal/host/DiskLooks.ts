@@ -2,8 +2,9 @@
  * Looks at the disks of workspaces while runs wait for a change of them: once a second, for all workspaces on a disk.
  * Runs that wait cost no timer and no fiber of their own.
  */
+import * as MonotonicTime from "@cogni/sandbox-core/MonotonicTime"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
-import { Clock, Duration, Effect, Queue, type Scope } from "effect"
+import { Duration, Effect, Queue, type Scope } from "effect"
 import { statfs } from "node:fs/promises"
 import { attempt } from "./WorkspaceRefusal.ts"
 
@@ -65,9 +66,6 @@ export interface DiskLooks {
   readonly changed: (place: Place, held: Held, mayHaveChanged: MayHaveChanged) => Effect.Effect<void>
 }
 
-/** Not the time of day: after a step back of that, no disk would be looked at for as long. */
-const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
-
 export const make: Effect.Effect<DiskLooks, never, Scope.Scope> = Effect.gen(function* () {
   const devices = new Map<bigint, Place>()
   const inUse = new Set<Place>()
@@ -75,13 +73,13 @@ export const make: Effect.Effect<DiskLooks, never, Scope.Scope> = Effect.gen(fun
 
   const look: DiskLooks["look"] = Effect.fnUntraced(function* (place, { access, path }) {
     const disk = yield* attempt(path, () => diskOf(access))
-    place.known = { ...disk, atMillis: yield* nowMillis }
+    place.known = { ...disk, atMillis: yield* MonotonicTime.nowMillis }
     return disk
   })
 
   const lately = Effect.fnUntraced(function* (place: Place, held: Held) {
     const known = place.known
-    const isFresh = known !== undefined && (yield* nowMillis) - known.atMillis < freshMillisMax
+    const isFresh = known !== undefined && (yield* MonotonicTime.nowMillis) - known.atMillis < freshMillisMax
     return isFresh ? known : yield* Effect.orElseSucceed(look(place, held), () => undefined)
   })
 
