@@ -30,7 +30,10 @@ export interface Handshake {
   readonly expectStart: () => void
   /** Returns whether there was output, or anything but a report while only that was expected. */
   readonly hasSpoken: () => boolean
-  /** Returns whether a container without a run has written more than any report has, so that it must end. */
+  /**
+   * Returns whether a container without a run has written more than any report has. Its first process ends it when the
+   * host hangs up, so that neither side works until the pool looks at it.
+   */
   readonly hasFlooded: () => boolean
   /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string

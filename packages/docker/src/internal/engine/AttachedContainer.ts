@@ -117,7 +117,6 @@ export const make = Effect.fnUntraced(function* (options: {
   const take = (chunk: OutputChunk) => {
     if (handshake === undefined) return pass(chunk)
     const { output: rest, said } = handshake.push(chunk)
-    // Its first process ends it then, so that neither side works until the pool looks at it.
     if (handshake.hasFlooded()) options.socket.destroy()
     return Effect.andThen(Effect.forEach(said, hear, { discard: true }), pass(rest))
   }
