@@ -422,5 +422,5 @@ try {
   await removeContainers()
   rmSync(directory, { recursive: true, force: true })
 }
-// What was measured when the signal came is not waited for.
+// Nothing waits for the measurement that the signal has interrupted.
 if (interruption.signal.aborted) process.exit()

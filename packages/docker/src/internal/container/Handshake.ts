@@ -8,7 +8,7 @@
  * Stdout and stderr are two pipes: without this rule, the host would wait for `cogni-start` behind megabytes of stdout
  * that it does not read before the agent has started.
  *
- * A container that waits for a run writes nothing between its reports. What it writes there is dropped, up to a limit.
+ * A container that waits for a run writes nothing between its reports. The host drops such text, up to a limit.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { lines, reportBytesMax } from "./PostureReport.ts"

@@ -65,14 +65,16 @@ const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = re
     })
   )
 
-export const make = Effect.fnUntraced(function* (options: {
+interface Opening {
   readonly socket: Duplex
   readonly held: boolean
   /** Whether the container waits for a run, and must write nothing but its reports until then. */
   readonly isWaiting: boolean
   /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
-}) {
+}
+
+export const make = Effect.fnUntraced(function* (options: Opening) {
   let reported = yield* Deferred.make<string, ContainerError>()
   const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
   const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
