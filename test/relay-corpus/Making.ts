@@ -15,9 +15,12 @@ export const environment: Readonly<Record<string, string>> = {
   GIT_CONFIG_GLOBAL: "/dev/null",
   GIT_TERMINAL_PROMPT: "0",
   // A workspace may belong to a user other than the one who runs the tests.
-  GIT_CONFIG_COUNT: "1",
+  GIT_CONFIG_COUNT: "2",
   GIT_CONFIG_KEY_0: "safe.directory",
   GIT_CONFIG_VALUE_0: "*",
+  // Small repositories that are removed soon need no maintenance, for which each commit would start a program.
+  GIT_CONFIG_KEY_1: "maintenance.auto",
+  GIT_CONFIG_VALUE_1: "false",
   GIT_AUTHOR_NAME: "Agent",
   GIT_AUTHOR_EMAIL: "agent@example.invalid",
   GIT_AUTHOR_DATE: "1760000000 +0000",

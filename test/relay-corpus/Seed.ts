@@ -76,6 +76,7 @@ const configuration = `
 	receivepack = true
 [receive]
 	advertisePushOptions = true
+	autogc = false
 	certNonceSeed = seed
 [uploadpack]
 	allowFilter = true
