@@ -325,7 +325,8 @@ const make: (
         binder,
         spec,
         hostConfig,
-        hardened: (run) => hardened(run, hosts),
+        checkLimits,
+        hardened: (run) => Hardening.hostConfig(run, { engineRuntime, hosts }),
         nameOf,
         noteRun
       })

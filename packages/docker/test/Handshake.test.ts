@@ -33,6 +33,26 @@ describe("Handshake", () => {
     }
   )
 
+  it.each([
+    ["what its program wrote before it", `x\n${report}\n`, `x\n${report}`, false],
+    [
+      "a line that only ends like its last",
+      `x cogni-posture end\n${report}\n`,
+      `x cogni-posture end\n${report}`,
+      false
+    ],
+    ["what its program wrote after it", `${report}\nx\n`, report, true],
+    ["nothing else", `${report}\n`, report, false]
+  ])("reads a report that comes in one piece, with %s", (_, text, expected, isMore) => {
+    const handshake = Handshake.make()
+    handshake.push({ channel: "stderr", bytes: bytes(`${report}\n`) })
+    handshake.expectReport()
+    const { output, said } = handshake.push({ channel: "stderr", bytes: bytes(text) })
+    assert.deepStrictEqual(said, [{ _tag: "Reported", report: expected }])
+    assert.isUndefined(output)
+    assert.strictEqual(handshake.hasSpoken(), isMore)
+  })
+
   it("treats a handshake that the agent imitates as output", () => {
     const { output, said } = play([bytes(`${report}\ncogni-start\n${report}\ncogni-failed socket\n`)])
     assert.strictEqual(said.length, 2)

@@ -5,6 +5,7 @@ import {
   engineMismatches,
   hostMismatches,
   limitMismatches,
+  makeParser,
   parseReport,
   reportFault,
   parseStatus,
@@ -57,6 +58,18 @@ const expected = {
 const amiss = (lines: ReadonlyArray<string>) => mismatches(parseReport(lines.join("\n"))!, expected)
 
 describe("PostureReport", () => {
+  it("takes only a report of the same text for the same, and parses every other", () => {
+    const parse = makeParser()
+    const text = report.join("\n")
+    assert.deepStrictEqual(parse(text), parseReport(text))
+    assert.strictEqual(parse(text), parse(text))
+    const weaker = text.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0")
+    assert.deepStrictEqual(parse(weaker), parseReport(weaker))
+    assert.isFalse(parse(weaker)?.noNewPrivileges)
+    assert.isUndefined(parse(text.replace("cogni-posture end", "")))
+    assert.isTrue(parse(text)?.noNewPrivileges)
+  })
+
   it("parses the report of the entrypoint", () => {
     const posture = parseReport(report.join("\n"))!
     assert.deepStrictEqual(posture.userIds, [1000, 1000, 1000, 1000])

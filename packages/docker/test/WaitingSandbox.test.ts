@@ -65,15 +65,16 @@ describe("WaitingSandbox", () => {
       const asked: Array<number> = []
       const waiting = yield* make(yield* DockerApi.DockerApi, {
         binder: { bind: () => Effect.void },
+        checkLimits: (run) => {
+          asked.push(run.limits.processesMax)
+          const refused = GVisor.refusal(run)
+          return refused === undefined ? Effect.void : Effect.fail(refused)
+        },
         claim: () => Effect.die("nothing is sent to it"),
         container,
         endedNow: () => false,
         fail: () => Effect.void,
-        hardened: (run) => {
-          asked.push(run.limits.processesMax)
-          const refused = GVisor.refusal(run)
-          return refused === undefined ? Effect.succeed(Hardening.hostConfig(run)) : Effect.fail(refused)
-        },
+        hardened: Hardening.hostConfig,
         hostConfig: Hardening.hostConfig(spec),
         inspectAgain: Effect.undefined,
         isEmpty: () => false,

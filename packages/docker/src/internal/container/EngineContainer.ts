@@ -66,7 +66,9 @@ export interface OnEngine {
   /** Fails if the names of the container and its image are not as they must be. The engine needs longest for it. */
   readonly named: Effect.Effect<void, ContainerError>
   /** Gives the container the limits of its run, and asks for its configuration. Fails if it cannot serve a run. */
-  readonly inspected: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
+  readonly inspected: (
+    asked: Hardening.HostConfig
+  ) => Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
 }
 
 const atOnce = { startImmediately: true }
@@ -123,6 +125,8 @@ export const open = Effect.fnUntraced(function* (
     yield* hearExit
     return spareToken
   })
+  const parse = PostureReport.makeParser()
+  const look = (report: string) => Witnesses.look(parse(report), atStart, asked)
   const seenIn = (now: Compared, by: Witnessed) => Witnesses.posture(now, { ...asked, ...kernelFacts }, by)
 
   const start = Effect.gen(function* () {
@@ -148,7 +152,7 @@ export const open = Effect.fnUntraced(function* (
     if (!held) return undefined
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
-    const seen = yield* seenIn(atStart, Witnesses.look(report, atStart, asked))
+    const seen = yield* seenIn(atStart, look(report))
     processId = PostureReport.takesDirectory(report) ? inspected?.State.Pid : undefined
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
@@ -157,7 +161,7 @@ export const open = Effect.fnUntraced(function* (
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
     Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
-      seenIn(atStart, Witnesses.look(report, atStart, asked))
+      seenIn(atStart, look(report))
     )
 
   /**
@@ -165,13 +169,19 @@ export const open = Effect.fnUntraced(function* (
    * the host is bound into it before it hears of the run.
    */
   const claim = (
-    run: Pick<Asked, "hostConfig" | "spec">,
+    run: Pick<Asked, "spec"> & { readonly hostConfig: () => Hardening.HostConfig },
     { inspected, named }: OnEngine,
     bindDirectory?: (processId: number) => Effect.Effect<void, ContainerError>
   ) =>
     Effect.gen(function* () {
-      asked = { ...run, hosts: first.hosts, sinceMillis: yield* Clock.currentTimeMillis }
-      yield* requireUntroubled(troubled)
+      asked = {
+        ...first,
+        spec: run.spec,
+        networkMismatches: undefined,
+        sinceMillis: yield* Clock.currentTimeMillis
+      }
+      // What the kernel has counted until then is read when the sandbox has reported.
+      yield* requireUntroubled(noticed)
       const word = yield* token
       const hasDirectory = bindDirectory !== undefined
       const place = processId
@@ -183,19 +193,27 @@ export const open = Effect.fnUntraced(function* (
       const claiming = (binding ?? Effect.void).pipe(
         Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word)),
         // The engine's answers come later in most cases.
-        Effect.map((report) => ({ report, witnessed: Witnesses.look(report, atStart, asked) }))
+        Effect.map((report) => ({ report, witnessed: look(report) }))
       )
-      const comparing = Effect.map(inspected, (found) => configuration.of(found, run.hostConfig))
-      const [, { report, witnessed }, configured] = yield* Effect.all([named, claiming, comparing], {
-        concurrency: 3
+      const comparing = Effect.suspend(() => {
+        const hostConfig = run.hostConfig()
+        return Effect.map(inspected(hostConfig), (found) => ({
+          hostConfig,
+          compared: configuration.of(found, hostConfig)
+        }))
       })
+      // The claim is first, so that the sandbox works while the questions are asked.
+      const [{ report, witnessed }, , { compared, hostConfig }] = yield* Effect.all(
+        [claiming, named, comparing],
+        { concurrency: 3 }
+      )
       forget()
       // The limits of the run may have been in force before its program is.
       yield* requireUntroubled(troubled)
       const wrong = again === undefined ? undefined : PostureReport.programMismatches(report, again)[0]
       if (wrong !== undefined) return yield* notLoaded(wrong)
-      const seen = yield* seenIn(configured, witnessed)
-      yield* Witnesses.noneOf(PostureReport.limitMismatches(run.hostConfig, kernel?.limits() ?? {}))
+      const seen = yield* seenIn(compared, witnessed)
+      yield* Witnesses.noneOf(PostureReport.limitMismatches(hostConfig, kernel?.limits() ?? {}))
       if (hasDirectory) yield* Witnesses.noneOf(DirectoryBinder.mismatches(seen))
       return seen
     }).pipe(
@@ -240,7 +258,11 @@ export const open = Effect.fnUntraced(function* (
   /** Ends a container whose run cannot go on. */
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
-  const troubled = () => troubleOf(told, kernel, attached.hasSpoken())
+  const noticed = () => troubleOf(told, kernel, attached.hasSpoken())
+  const troubled = () => {
+    kernel?.sample()
+    return noticed()
+  }
   const [used, endedNow] = [() => kernel?.memoryBytes(), attached.hasEnded]
   return { container, claim, load, fail, inspectAgain, troubled, used, endedNow, isEmpty: () => isEmpty }
 })
@@ -264,7 +286,6 @@ const troubleOf = (
   kernel: KernelFacts.KernelWatch | undefined,
   hasSpoken: boolean
 ): string | undefined => {
-  kernel?.sample()
   const facts = kernel?.facts()
   if (hasSpoken) return "it wrote something before it had a run"
   if (told.killed) return "it was sent a signal while it waited"

@@ -41,6 +41,12 @@ export interface Handshake {
 
 const newline = 0x0a
 
+/** End of a report after another line of it. */
+const reportEnd = Buffer.from(`\n${lines.end}\n`)
+
+const indexOf = ({ buffer, byteLength, byteOffset }: Uint8Array, sought: Uint8Array): number =>
+  Buffer.from(buffer, byteOffset, byteLength).indexOf(sought)
+
 export const make = ({ isWaiting }: { readonly isWaiting: boolean }): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
   let buffer = new Uint8Array(1024)
@@ -114,7 +120,15 @@ export const make = ({ isWaiting }: { readonly isWaiting: boolean }): Handshake 
       if (heardBytes > reportBytesMax) return { said: mayStart ? [] : tooMuch(), output: undefined }
       const said: Array<Said> = []
       let from = 0
-      for (let at = chunk.bytes.indexOf(newline); at !== -1; at = chunk.bytes.indexOf(newline, from)) {
+      // A whole report in one piece, as nearly every one comes: a run waits until it is read.
+      const end = state === "reporting" && pendingBytes === 0 ? indexOf(chunk.bytes, reportEnd) : -1
+      if (end !== -1) {
+        from = end + reportEnd.byteLength
+        report.push(decoder.decode(chunk.bytes.subarray(0, from - 1)))
+        state = "held"
+        said.push({ _tag: "Reported", report: report.join("\n") })
+      }
+      for (let at = chunk.bytes.indexOf(newline, from); at !== -1; at = chunk.bytes.indexOf(newline, from)) {
         keep(chunk.bytes.subarray(from, at))
         const heard = line(decoder.decode(pending()))
         pendingBytes = 0

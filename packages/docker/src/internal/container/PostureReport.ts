@@ -157,6 +157,18 @@ export const reportFault = (text: string): string => {
   )
 }
 
+/**
+ * Returns a function that parses the reports of one container. A report with the same text as the one before has the
+ * same posture: a run in a waiting sandbox waits for the second.
+ */
+export const makeParser = (): typeof parseReport => {
+  let last: readonly [text: string, posture: Posture | undefined] | undefined
+  return (text) => {
+    if (last?.[0] !== text) last = [text, parseReport(text)]
+    return last[1]
+  }
+}
+
 /** Returns whether the entrypoint that wrote a report accepts a token, with which `cogni-init` reports the exit. */
 export const takesToken = (text: string): boolean => text.split("\n").includes(lines.takesToken)
 

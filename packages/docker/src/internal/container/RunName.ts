@@ -36,7 +36,8 @@ export const give = (
     readonly fail: (error: ContainerError) => Effect.Effect<void>
   }
 ): Effect.Effect<void> =>
-  api.rename(id, name).pipe(
+  // Nothing of it is in the way of the program, whose start is not over before the pause.
+  Effect.suspend(() => api.rename(id, name)).pipe(
     Effect.catch((error) =>
       // A request without an answer may have been carried out.
       Effect.flatMap(api.inspect(name), (holder) =>

@@ -27,8 +27,10 @@ import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
   readonly binder: Pick<DirectoryBinder.DirectoryBinder, "bind">
-  /** Returns the security settings of a cold run of a spec, or why such a run is refused. */
-  readonly hardened: (spec: ContainerSpec) => Effect.Effect<Hardening.HostConfig, ContainerError>
+  /** Fails if the runtime would refuse a cold run of a spec. */
+  readonly checkLimits: (spec: ContainerSpec) => Effect.Effect<void, ContainerError>
+  /** Returns the security settings of a cold run of a spec. */
+  readonly hardened: (spec: ContainerSpec) => Hardening.HostConfig
   readonly nameOf: (runId: RunId, role: "agent") => string
   /** Notes which run has the sandbox, until that is removed. `undefined`: the run has another one of this process. */
   readonly noteRun: (runId: RunId) => { readonly noteStart: Effect.Effect<void> } | undefined
@@ -39,6 +41,7 @@ export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
   {
     binder,
+    checkLimits,
     claim,
     container,
     endedNow,
@@ -72,6 +75,7 @@ export const make = Effect.fnUntraced(function* (
     isBound = true
     const different = differences(spec, run)
     if (different.length > 0) return yield* otherShape(different)
+    yield* checkLimits(run)
     const name = nameOf(run.runId, "agent")
     const noted = noteRun(run.runId)
     if (noted === undefined) return yield* nameInUse(name)
@@ -79,12 +83,8 @@ export const make = Effect.fnUntraced(function* (
     const directory = DirectoryBinder.directoryOf(spec.mounts, run.mounts)
     // The engine knows nothing of a directory that is bound.
     const mounts = run.mounts.map((mount) => (mount === directory?.asked ? directory.empty : mount))
-    const runConfig = yield* hardened({ ...run, mounts })
     const bindDirectory =
       directory && ((processId: number) => binder.bind(jobOf(container.id, processId, spec, directory.asked)))
-    const resized = isSameSize(hostConfig, runConfig)
-      ? Effect.void
-      : api.update(container.id, sizeOf(runConfig))
     const onEngine = {
       // Says at once which image has the name now, and whether the name of the run is free.
       named: inTime(
@@ -94,19 +94,24 @@ export const make = Effect.fnUntraced(function* (
           return named.every(({ Id }) => Id === container.id) ? Effect.void : Effect.fail(nameInUse(name))
         })
       ),
-      inspected: inTime(
-        Effect.tap(Effect.andThen(resized, inspectAgain), (inspected) => {
-          const why = whyStopped(inspected)
-          return why === undefined ? Effect.void : Effect.fail(unusable(why))
-        })
-      )
+      inspected: (runConfig: Hardening.HostConfig) => {
+        const resized = isSameSize(hostConfig, runConfig)
+          ? Effect.void
+          : api.update(container.id, sizeOf(runConfig))
+        return inTime(
+          Effect.tap(Effect.andThen(resized, inspectAgain), (inspected) => {
+            const why = whyStopped(inspected)
+            return why === undefined ? Effect.void : Effect.fail(unusable(why))
+          })
+        )
+      }
     }
     // If another process has started a run of this ID meanwhile, this one ends.
     const renamed = RunName.give(api, { id: container.id, name, fail })
     return {
       ...container,
       // Compares all of the engine's configuration with that of a cold start.
-      start: claim({ spec: run, hostConfig: runConfig }, onEngine, bindDirectory),
+      start: claim({ spec: run, hostConfig: () => hardened({ ...run, mounts }) }, onEngine, bindDirectory),
       proceed: noted.noteStart.pipe(
         Effect.andThen(container.proceed),
         Effect.andThen(Effect.forkIn(renamed, scope)),

@@ -37,14 +37,14 @@ interface Checked {
 
 /** Looks at a container that has reported its posture. */
 export const look = (
-  report: string,
+  inside: Posture | undefined,
   { inspected }: Pick<EngineConfiguration.Compared, "inspected">,
   { hosts, spec: { mounts } }: Pick<Checked, "hosts" | "spec">
 ): Witnessed => {
   const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
   const looked = hosts === undefined ? held : [...held, hostsTarget]
   return {
-    inside: PostureReport.parseReport(report) ?? { fault: PostureReport.reportFault(report) },
+    inside,
     processId: inspected?.State.Pid,
     process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
   }
