@@ -91,7 +91,7 @@ export const open = Effect.fnUntraced(function* (
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
-  const configuration = EngineConfiguration.make({ isWaiting })
+  const [configuration, look] = [EngineConfiguration.make({ isWaiting }), Witnesses.makeLook()]
   const { forget, inspectAgain } = inspector(api, id)
   /** The token is sent with `go`. Empty: the engine reports the exit. */
   let [stopRequested, isEmpty, goToken] = [false, false, ""]
@@ -125,8 +125,6 @@ export const open = Effect.fnUntraced(function* (
     yield* hearExit
     return spareToken
   })
-  const parse = PostureReport.makeParser()
-  const look = (report: string) => Witnesses.look(parse(report), atStart, asked)
   const seenIn = (now: Compared, by: Witnessed) => Witnesses.posture(now, { ...asked, ...kernelFacts }, by)
 
   const start = Effect.gen(function* () {
@@ -152,7 +150,7 @@ export const open = Effect.fnUntraced(function* (
     if (!held) return undefined
     atStart = configuration.of(inspected, asked.hostConfig)
     const report = yield* attached.report
-    const seen = yield* seenIn(atStart, look(report))
+    const seen = yield* seenIn(atStart, look(report, atStart, asked))
     processId = PostureReport.takesDirectory(report) ? inspected?.State.Pid : undefined
     if (!isWaiting && PostureReport.takesToken(report)) goToken = yield* token
     return seen
@@ -161,7 +159,7 @@ export const open = Effect.fnUntraced(function* (
   /** Lets a waiting container load a program, and checks it again. */
   const load = (preload: ReadonlyArray<string>) =>
     Effect.flatMap(LoadedProgram.load(preload, { ...attached, troubled }), (report) =>
-      seenIn(atStart, look(report))
+      seenIn(atStart, look(report, atStart, asked))
     )
 
   /**
@@ -180,8 +178,8 @@ export const open = Effect.fnUntraced(function* (
         networkMismatches: undefined,
         sinceMillis: yield* Clock.currentTimeMillis
       }
-      // What the kernel has counted until then is read when the sandbox has reported.
-      yield* requireUntroubled(noticed)
+      // The counts of the kernel are read again when the sandbox has reported.
+      yield* requireUntroubled(() => troubleOf(told, kernel, attached.hasSpoken()))
       const word = yield* token
       const hasDirectory = bindDirectory !== undefined
       const place = processId
@@ -193,7 +191,7 @@ export const open = Effect.fnUntraced(function* (
       const claiming = (binding ?? Effect.void).pipe(
         Effect.andThen(attached.claim(again === undefined ? message : `${again}\n${message}`, word)),
         // The engine's answers come later in most cases.
-        Effect.map((report) => ({ report, witnessed: look(report) }))
+        Effect.map((report) => ({ report, witnessed: look(report, atStart, asked) }))
       )
       const comparing = Effect.suspend(() => {
         const hostConfig = run.hostConfig()
@@ -258,11 +256,7 @@ export const open = Effect.fnUntraced(function* (
   /** Ends a container whose run cannot go on. */
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
-  const noticed = () => troubleOf(told, kernel, attached.hasSpoken())
-  const troubled = () => {
-    kernel?.sample()
-    return noticed()
-  }
+  const troubled = () => troubleOf(told, sampled(kernel), attached.hasSpoken())
   const [used, endedNow] = [() => kernel?.memoryBytes(), attached.hasEnded]
   return { container, claim, load, fail, inspectAgain, troubled, used, endedNow, isEmpty: () => isEmpty }
 })
@@ -278,6 +272,11 @@ const inspector = (api: Engine["api"], id: string) => {
       known = undefined
     }
   }
+}
+
+const sampled = (kernel: KernelFacts.KernelWatch | undefined) => {
+  kernel?.sample()
+  return kernel
 }
 
 /** Returns what happened to a waiting container that would be taken for something of its run. */

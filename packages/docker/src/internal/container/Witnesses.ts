@@ -35,18 +35,21 @@ interface Checked {
   readonly hosts?: HostsFile.HostsFile | undefined
 }
 
-/** Looks at a container that has reported its posture. */
-export const look = (
-  inside: Posture | undefined,
-  { inspected }: Pick<EngineConfiguration.Compared, "inspected">,
-  { hosts, spec: { mounts } }: Pick<Checked, "hosts" | "spec">
-): Witnessed => {
-  const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
-  const looked = hosts === undefined ? held : [...held, hostsTarget]
-  return {
-    inside,
-    processId: inspected?.State.Pid,
-    process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
+/** Returns a function that looks at one container when it has reported its posture. */
+export const makeLook = () => {
+  const parse = PostureReport.makeParser()
+  return (
+    report: string,
+    { inspected }: Pick<EngineConfiguration.Compared, "inspected">,
+    { hosts, spec: { mounts } }: Pick<Checked, "hosts" | "spec">
+  ): Witnessed => {
+    const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
+    const looked = hosts === undefined ? held : [...held, hostsTarget]
+    return {
+      inside: parse(report),
+      processId: inspected?.State.Pid,
+      process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
+    }
   }
 }
 
