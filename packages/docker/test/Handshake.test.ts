@@ -44,7 +44,7 @@ describe("Handshake", () => {
     ["what its program wrote after it", `${report}\nx\n`, report, true],
     ["nothing else", `${report}\n`, report, false]
   ])("reads a report that comes in one piece, with %s", (_, text, expected, isMore) => {
-    const handshake = Handshake.make()
+    const handshake = Handshake.make({ isWaiting: true })
     handshake.push({ channel: "stderr", bytes: bytes(`${report}\n`) })
     handshake.expectReport()
     const { output, said } = handshake.push({ channel: "stderr", bytes: bytes(text) })

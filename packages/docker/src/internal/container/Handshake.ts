@@ -121,7 +121,8 @@ export const make = ({ isWaiting }: { readonly isWaiting: boolean }): Handshake 
       const said: Array<Said> = []
       let from = 0
       // A whole report in one piece, as nearly every one comes: a run waits until it is read.
-      const end = state === "reporting" && pendingBytes === 0 ? indexOf(chunk.bytes, reportEnd) : -1
+      const isNew = state === "reporting" && report.length === 0 && pendingBytes === 0
+      const end = isNew ? indexOf(chunk.bytes, reportEnd) : -1
       if (end !== -1) {
         from = end + reportEnd.byteLength
         report.push(decoder.decode(chunk.bytes.subarray(0, from - 1)))

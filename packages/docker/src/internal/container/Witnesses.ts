@@ -46,7 +46,7 @@ export const makeLook = () => {
     const held = mounts.flatMap((mount) => (mount.held === undefined ? [] : [mount.target]))
     const looked = hosts === undefined ? held : [...held, hostsTarget]
     return {
-      inside: parse(report),
+      inside: parse(report) ?? { fault: PostureReport.reportFault(report) },
       processId: inspected?.State.Pid,
       process: inspected && KernelFacts.firstProcess(inspected.State.Pid, inspected.Id, looked)
     }
