@@ -144,6 +144,19 @@ const writes = (path: string): ReadonlyArray<string> => {
   return found
 }
 
+/** Lists every call of a module that makes a directory together with those above it. */
+const recursiveMakers = (path: string): ReadonlyArray<string> =>
+  [...SourceTree.walk(SourceTree.tree(path))].flatMap((node) => {
+    if (node.type !== "CallExpression") return []
+    const callee = node["callee"] as SourceTree.Node
+    const name = named(callee.type === "MemberExpression" ? callee["property"] : callee)
+    const [, options] = node["arguments"] as ReadonlyArray<SourceTree.Node>
+    const text = options === undefined ? "" : SourceTree.read(path).slice(options.start, options.end)
+    return /^mkdir(?:Sync)?$/u.test(name ?? "") && text.includes("recursive")
+      ? [`${path}:${SourceTree.lineOf(path, node.start)} ${name}`]
+      : []
+  })
+
 const isDoor = (path: string) => path.startsWith("packages/host-files/src/")
 
 describe("files", () => {
@@ -154,6 +167,13 @@ describe("files", () => {
     none(
       offenders,
       "use HostFile for files that a user names, OwnFiles for our own files, WorkspaceFiles for a workspace"
+    )
+  })
+
+  it("no module makes a directory recursively with Node, which never returns below /proc", () => {
+    none(
+      SourceTree.files("packages/*/src/**/*.{ts,tsx}").flatMap(recursiveMakers),
+      "use OwnFiles.makeDirectory"
     )
   })
 

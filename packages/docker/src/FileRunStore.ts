@@ -370,7 +370,7 @@ const changedAt = (path: string): Promise<number> =>
 const claim = (runs: string, directory: string, runId: RunId) =>
   Attempt.attempt(
     async () => {
-      await mkdir(runs, { recursive: true, mode: 0o700 })
+      await OwnFiles.makeDirectory(runs)
       await mkdir(directory, { mode: 0o700 })
     },
     (_message, thrown) =>

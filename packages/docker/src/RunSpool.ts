@@ -10,7 +10,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
-import { mkdir, readdir, rm } from "node:fs/promises"
+import { readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { attempt } from "./internal/host/StateFailure.ts"
 
@@ -28,7 +28,7 @@ export const make = (options: {
   const begin = async (): Promise<ReadonlyArray<string>> => {
     const runs = await namesIn(allRuns)
     const draft = join(spools, `${digest}.${crypto.randomUUID()}.new`)
-    await mkdir(draft, { recursive: true, mode: 0o700 })
+    await OwnFiles.makeDirectory(draft)
     for (const runId of runs) await OwnFiles.touch(join(draft, runId))
     try {
       await OwnFiles.move(draft, spool)

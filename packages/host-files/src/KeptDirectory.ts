@@ -6,6 +6,7 @@
  */
 import { chmod, chown, lstat, mkdir, readdir } from "node:fs/promises"
 import { dirname } from "node:path"
+import * as OwnFiles from "./OwnFiles.ts"
 
 /** Owner of a kept directory if this process is root. */
 export interface Owner {
@@ -39,7 +40,7 @@ export const list = async (path: string): Promise<ReadonlyArray<string>> => {
 
 /** Creates a directory that only its owner can use, or gives its owner the access to it again. */
 export const acquire = async (path: string, owner: Owner = defaultOwner): Promise<void> => {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+  await OwnFiles.makeDirectory(dirname(path))
   let isGiven = false
   try {
     await mkdir(path, { mode: 0o700 })

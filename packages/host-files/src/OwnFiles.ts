@@ -15,10 +15,12 @@ import {
   mkdtemp,
   open,
   rename,
+  stat,
   unlink
 } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { dirname, join } from "node:path"
+import { dirname, join, resolve } from "node:path"
+import { isErrno } from "./Descriptor.ts"
 import { refused } from "./HostPathError.ts"
 
 const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY } = constants
@@ -29,9 +31,38 @@ type Content = string | Uint8Array
 export const temporaryDirectory = (prefix: string, parent: string = tmpdir()): Promise<string> =>
   mkdtemp(join(parent, prefix))
 
-/** Makes a directory of mode 0700, and those above it that are missing. */
+/**
+ * Makes a directory of mode 0700, and those above it that are missing. Throws a `HostPathRefused` if a file lies there,
+ * or if the file system takes no new directories.
+ *
+ * `mkdir` of Node with `recursive` never returns below `/proc`: its kernel answers `ENOENT` in a directory that exists.
+ */
 export const makeDirectory = async (path: string): Promise<void> => {
-  await mkdir(path, { recursive: true, mode: 0o700 })
+  const missing: Array<string> = []
+  let present = resolve(path)
+  while (!(await isMade(path, present))) {
+    missing.push(present)
+    present = dirname(present)
+  }
+  for (const directory of missing.toReversed()) {
+    if (!(await isMade(path, directory))) throw takesNone(path, dirname(directory))
+  }
+}
+
+/** Makes one directory, or accepts an existing one. Returns whether it exists now: `false` if its parent is missing. */
+const isMade = async (path: string, directory: string): Promise<boolean> => {
+  try {
+    await mkdir(directory, { mode: 0o700 })
+    return true
+  } catch (thrown) {
+    const found = await stat(directory).catch(() => undefined)
+    if (found?.isDirectory() === true) return true
+    if (found !== undefined) throw isInWay(path, directory, "a file")
+    if (isErrno(thrown, "EEXIST")) throw isInWay(path, directory, "a link that leads nowhere")
+    // `ENOTDIR`: a directory above it is a file, which is found next.
+    if (isErrno(thrown, "ENOENT", "ENOTDIR")) return false
+    throw thrown
+  }
 }
 
 /** Makes a directory of mode 0700, or accepts an existing one that only this user can write. */
@@ -133,6 +164,24 @@ const requireOwn = async (directory: string, isPrivate = false): Promise<void> =
     throw notOwn(directory, `can be written by other users (mode ${(stats.mode & 0o7777).toString(8)})`)
   }
 }
+
+const isInWay = (path: string, component: string, kind: string) =>
+  refused(
+    path,
+    "not_a_directory",
+    `cannot be created as a directory, because ${component === path ? "it" : JSON.stringify(component)} is ${kind}`,
+    "Name a directory, or move that file away",
+    component
+  )
+
+const takesNone = (path: string, parent: string) =>
+  refused(
+    path,
+    "invalid_path",
+    `cannot be created as a directory, because ${JSON.stringify(parent)} takes no new directories`,
+    "Name a directory on a disk that this user can write to",
+    parent
+  )
 
 const notOwn = (path: string, detail: string) =>
   refused(path, "permission_denied", detail, "Name a directory that only this user can write")

@@ -1,5 +1,6 @@
 /** Internal files of the program are never created or opened through a link. */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
@@ -105,6 +106,55 @@ describe("OwnFiles", () => {
       execFileSync("mkfifo", [fifo])
       for (const name of ["touch", "append", "openScratch", "secureSync"]) {
         assert.isNotEmpty(yield* refusal(() => ways[name]!(fifo)), name)
+      }
+    })
+  )
+
+  it.effect("makes a directory and those above it, and accepts an existing one or a link to one", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      HostileTree.plant(root, { "there/file": "x", link: "→ there" })
+      for (const name of ["one", "two/three/four", "two/three/four", "link/five", "link", "six/../seven"]) {
+        yield* Effect.promise(() => OwnFiles.makeDirectory(join(root, name)))
+      }
+      for (const name of ["one", "two", "two/three", "two/three/four", "there/five", "seven"]) {
+        assert.strictEqual(statSync(join(root, name)).mode & 0o777, 0o700, name)
+      }
+      assert.isFalse(HostileTree.isThere(join(root, "six")))
+    })
+  )
+
+  it.effect("names the file that lies where a directory is needed", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      HostileTree.plant(root, { file: "x", dangling: "→ away" })
+      for (const [name, component, kind] of [
+        ["file", "file", "a file"],
+        ["file/one/two", "file", "a file"],
+        ["dangling", "dangling", "a link that leads nowhere"]
+      ] as const) {
+        const error = yield* Effect.flip(
+          Effect.tryPromise({
+            try: () => OwnFiles.makeDirectory(join(root, name)),
+            catch: (thrown) => thrown
+          })
+        )
+        assert.instanceOf(error, HostPathRefused)
+        assert.strictEqual(error.component, join(root, component))
+        assert.include(error.message, `${kind}. Name a directory, or move that file away`)
+      }
+    })
+  )
+
+  it.effect.runIf(process.platform === "linux")("ends below /proc, which takes no new directories", () =>
+    Effect.gen(function* () {
+      for (const [path, parent] of [
+        ["/proc/x/y", "/proc"],
+        ["/proc/self/x", "/proc/self"]
+      ] as const) {
+        const says = yield* refusal(() => OwnFiles.makeDirectory(path))
+        assert.include(says, `"${path}" cannot be created as a directory, because "${parent}" takes no new`)
+        assert.include(says, "Name a directory on a disk that this user can write to")
       }
     })
   )

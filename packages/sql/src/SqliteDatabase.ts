@@ -12,7 +12,6 @@ import * as SqlClient from "effect/sql/SqlClient"
 import type { Connection } from "effect/sql/SqlConnection"
 import { classifySqliteError, ConnectionError, SqlError } from "effect/sql/SqlError"
 import * as Statement from "effect/sql/Statement"
-import { mkdirSync } from "node:fs"
 import { dirname } from "node:path"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 
@@ -63,18 +62,14 @@ const untilUnlocked = Schedule.exponential("2 millis", 1.5).pipe(
   Schedule.upTo({ duration: `${lockRetrySecondsMax} seconds` })
 )
 
-const secretFile = (path: string): void => {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-  // SQLite gives the files that it creates beside this one the same mode.
-  OwnFiles.secureSync(path)
-}
-
 const connect = Effect.fnUntraced(function* (
   path: string
 ): Effect.fn.Return<SqliteConnection, SqlError, Scope.Scope> {
+  yield* Effect.tryPromise({ try: () => OwnFiles.makeDirectory(dirname(path)), catch: failedTo("open") })
   const database = yield* Effect.acquireRelease(
     attempt("open", () => {
-      secretFile(path)
+      // SQLite gives the files that it creates beside this one the same mode.
+      OwnFiles.secureSync(path)
       return new DatabaseSync(path, { timeout: lockWaitMillisMax, enableForeignKeyConstraints: true })
     }),
     (opened) => Effect.sync(() => opened.close())
@@ -141,7 +136,10 @@ const inputOf = (value: unknown): SQLInputValue =>
         : (value as SQLInputValue)
 
 const attempt = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError> =>
-  Effect.try({ try: run, catch: (thrown) => new SqlError({ reason: reasonOf(thrown, operation) }) })
+  Effect.try({ try: run, catch: failedTo(operation) })
+
+const failedTo = (operation: string) => (thrown: unknown) =>
+  new SqlError({ reason: reasonOf(thrown, operation) })
 
 /** SQLITE_CONSTRAINT_PRIMARYKEY and SQLITE_CONSTRAINT_ROWID, which are also unique violations. */
 const alsoUnique = new Set([1555, 2579])

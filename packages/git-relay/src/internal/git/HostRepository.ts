@@ -34,7 +34,7 @@ export const transplant = (from: string, to: string, how: "link" | "copy") =>
     async (signal) => {
       const source = join(from, "objects", "pack")
       const target = join(to, "objects", "pack")
-      await mkdir(target, { recursive: true })
+      await OwnFiles.makeDirectory(target)
       // The index comes last, because git uses a pack once its index exists.
       const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
       for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx")))) {

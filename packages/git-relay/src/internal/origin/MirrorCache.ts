@@ -11,7 +11,7 @@ import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, Schedule, Semaphore } from "effect"
 import { createHash } from "node:crypto"
-import { mkdir, readdir, readFile, rm, stat, utimes } from "node:fs/promises"
+import { readdir, readFile, rm, stat, utimes } from "node:fs/promises"
 import { join } from "node:path"
 import type { ObjectFormat } from "../../Refs.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
@@ -60,7 +60,7 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
       .slice(0, 32)
     const directory = join(root, name)
     const mirror = join(directory, "mirror.git")
-    yield* attempt(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }))
+    yield* attempt(directory, () => OwnFiles.makeDirectory(directory))
     if (!(yield* locked(options, join(directory, "lock")))) return undefined
     const fresh = Effect.andThen(removeOwn(mirror), HostRepository.initBare(mirror, what.objectFormat))
     const packs = yield* attempt(mirror, () => HostRepository.packsOf(mirror))

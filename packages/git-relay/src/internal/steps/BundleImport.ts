@@ -9,7 +9,7 @@
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Data, Effect, Result, Sink, Stream } from "effect"
 import { createHash } from "node:crypto"
-import { mkdir, rm } from "node:fs/promises"
+import { rm } from "node:fs/promises"
 import { join } from "node:path"
 import type { CollectedBundle } from "../../RelaySteps.ts"
 import type { RelayFailed } from "../../GitRelayError.ts"
@@ -157,7 +157,7 @@ const emptied = (path: string) =>
   Effect.acquireRelease(
     attempt(path, async () => {
       await rm(path, { recursive: true, force: true })
-      await mkdir(join(path, "objects", "pack"), { recursive: true, mode: 0o700 })
+      await OwnFiles.makeDirectory(join(path, "objects", "pack"))
       return path
     }),
     () => Effect.ignore(removeOwn(path))

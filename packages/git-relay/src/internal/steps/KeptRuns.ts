@@ -137,7 +137,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     if (yield* isOver(runId)) yield* remove(runId)
     const make = attempted(
       async () => {
-        await mkdir(root, { recursive: true, mode: 0o700 })
+        await OwnFiles.makeDirectory(root)
         await mkdir(directoryOf(runId), { mode: 0o700 })
       },
       (message, thrown) =>
