@@ -49,7 +49,13 @@ export const inDatabase = <A, E extends { readonly message: string }>(
       kept.pipe(
         Layer.provide(Database.layer(address)),
         mapLayerError(({ message }) =>
-          refusal("unavailable", `${otherwise}: ${message}`, "See COGNI_DATABASE_URL and COGNI_STATE_DIR")
+          refusal(
+            "unavailable",
+            `${otherwise}: ${message}`,
+            address._tag === "Sqlite"
+              ? "Set COGNI_STATE_DIR to another directory, or COGNI_DATABASE_URL to another database"
+              : "See COGNI_DATABASE_URL"
+          )
         )
       )
     )

@@ -169,7 +169,7 @@ const isInWay = (path: string, component: string, kind: string) =>
   refused(
     path,
     "not_a_directory",
-    `cannot be created as a directory, because ${component === path ? "it" : JSON.stringify(component)} is ${kind}`,
+    `cannot be created, because ${component === path ? "it" : JSON.stringify(component)} is ${kind}`,
     "Name a directory, or move that file away",
     component
   )
@@ -178,7 +178,7 @@ const takesNone = (path: string, parent: string) =>
   refused(
     path,
     "invalid_path",
-    `cannot be created as a directory, because ${JSON.stringify(parent)} takes no new directories`,
+    `cannot be created, because ${JSON.stringify(parent)} takes no new directories`,
     "Name a directory on a disk that this user can write to",
     parent
   )

@@ -153,7 +153,7 @@ describe("OwnFiles", () => {
         ["/proc/self/x", "/proc/self"]
       ] as const) {
         const says = yield* refusal(() => OwnFiles.makeDirectory(path))
-        assert.include(says, `"${path}" cannot be created as a directory, because "${parent}" takes no new`)
+        assert.include(says, `"${path}" cannot be created, because "${parent}" takes no new`)
         assert.include(says, "Name a directory on a disk that this user can write to")
       }
     })

@@ -3,9 +3,12 @@
  *
  * The layer fails if the database does not answer, so that nothing starts without it.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { Duration, Effect, Layer } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
+import { dirname } from "node:path"
 import { type DatabaseAddress, DatabaseUnavailable, nameOf } from "./DatabaseAddress.ts"
 import * as SqliteDatabase from "./SqliteDatabase.ts"
 import { explain, connectSecondsMax } from "./internal/DatabaseFault.ts"
@@ -13,7 +16,10 @@ import { explain, connectSecondsMax } from "./internal/DatabaseFault.ts"
 /** Opens a database and checks that it answers. The PostgreSQL client is loaded only if needed. */
 export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient, DatabaseUnavailable> => {
   const unavailable = (error: SqlError) => {
-    const { detail, remedy } = explain(error)
+    const { detail, remedy } =
+      address._tag === "Sqlite" && error.reason._tag === "ConnectionError"
+        ? unopened(dirname(address.path), error.reason.cause)
+        : explain(error)
     return new DatabaseUnavailable({ what: `the database ${nameOf(address)} ${detail}`, remedy })
   }
   const client =
@@ -29,6 +35,18 @@ export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient
     )
   )
 }
+
+/** Describes why the file of a database, or its directory, cannot be made. */
+const unopened = (directory: string, cause: unknown) =>
+  cause instanceof HostPathRefused
+    ? {
+        detail: `cannot be opened: its directory ${JSON.stringify(directory)} ${cause.detail}`,
+        remedy: cause.remedy
+      }
+    : {
+        detail: `cannot be opened: ${messageOf(cause)}`,
+        remedy: "Name a directory that this user can write to, or check the permissions of this one"
+      }
 
 /** Checks that a server answers. A file needs no check: opening it is enough. */
 const answering = (name: string) =>

@@ -84,6 +84,20 @@ describe("Database", () => {
     })
   )
 
+  it.effect("names the file that lies in the place of its directory", () =>
+    Effect.gen(function* () {
+      const file = join(yield* Stores.directory, "state")
+      writeFileSync(file, "x")
+      const layer = Database.layer({ _tag: "Sqlite", path: join(file, "x.db") })
+      const { message } = yield* Effect.flip(Layer.build(layer))
+      assert.strictEqual(
+        message,
+        `the database ${file}/x.db cannot be opened: its directory "${file}" cannot be created, because it is a file. ` +
+          "Name a directory, or move that file away"
+      )
+    })
+  )
+
   it.effect("opens a file and executes a query", () =>
     Effect.gen(function* () {
       const path = join(yield* Stores.directory, "x.db")

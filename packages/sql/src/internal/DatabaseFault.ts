@@ -20,7 +20,7 @@ export const explain = (error: SqlError): { readonly detail: string; readonly re
 const wordsOf = (error: SqlError): readonly [what: string, remedy: string] => {
   switch (error.reason._tag) {
     case "ConnectionError":
-      return ["cannot be reached", "Start it, or check its host, port or path, then try again"]
+      return ["cannot be reached", "Start it, or check its host and port, then try again"]
     case "AuthenticationError":
     case "AuthorizationError":
       return [
