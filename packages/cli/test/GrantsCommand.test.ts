@@ -160,7 +160,12 @@ describe("grants create", () => {
           ["--ask-tool", "a__*", "--ask-tool", "Acme.pay:state_change"],
           "_ and *. Write acme__pay:state_change"
         ],
-        [["--graph", "Agent!"], '--graph "Agent!": expected a graph such as sandbox:agent, or *']
+        [["--graph", "nosuch"], '--graph "nosuch": expected provider:graph, such as sandbox:agent, or *'],
+        [
+          ["--graph", "sandbox:*"],
+          '--graph "sandbox:*": expected provider:graph, such as sandbox:agent, or *'
+        ],
+        [["--graph", "Agent!"], '--graph "Agent!": expected provider:graph, such as sandbox:agent, or *']
       ] as const) {
         const { code, stderr, stdout } = yield* grants("create", ...ana, ...flags)
         assert.deepStrictEqual([code, stdout], [65, ""], said)

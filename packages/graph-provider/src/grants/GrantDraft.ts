@@ -3,6 +3,7 @@
  */
 import { issuesOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Clock, Effect, type Redacted, Schema } from "effect"
+import { graphIdForm } from "../graphs/GraphId.ts"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
@@ -11,13 +12,20 @@ import { GrantRefused } from "./GrantError.ts"
 /** Maximum number of grants in a list. */
 export const listedMax = 1000
 
-const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
+const { allowSandbox, billingAccountId, expiresAt, userId } = ExecutionGrant.fields
+
+/** Stricter than that of a stored grant, so that older grants stay readable. */
+const Scope = Schema.String.check(
+  Schema.isPattern(new RegExp(`^graph:execute:(?:\\*|${graphIdForm.source})$`, "u"), {
+    expected: `${graphIdForm.expected}, or *, after graph:execute:`
+  })
+)
 
 /** A grant to issue: what it allows, to whom, until when. */
 export const GrantInput = Schema.Struct({
   userId,
   billingAccountId,
-  scopes,
+  scopes: Schema.Array(Scope),
   allowSandbox,
   expiresAt,
   /** Default: no tools, no repositories, and the models that the host offers. */
