@@ -3,6 +3,7 @@ import { type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFie
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 import * as LimitFlag from "./LimitFlag.ts"
+import * as NumberFlag from "./NumberFlag.ts"
 
 const account = Flags.optional(
   "account",
@@ -13,9 +14,11 @@ const account = Flags.optional(
 /** Flags of `connections add`. One of the first five says where its credentials come from. */
 export const add = {
   gitHubApp: Flags.orUndefined(
-    Flag.Int("github-app").pipe(
-      Flag.withMetavar("INSTALLATION"),
-      Flag.withDescription("ID of an installation of this host's GitHub App")
+    NumberFlag.whole(
+      "github-app",
+      "INSTALLATION",
+      "the ID of an installation, a whole number such as 12345678",
+      "ID of an installation of this host's GitHub App"
     )
   ),
   gitLabTokenFile: Flags.optional("gitlab-token-file", "FILE", "File with an access token of GitLab"),

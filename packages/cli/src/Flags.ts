@@ -4,6 +4,7 @@ import { depthMax } from "@cogni/sandbox-git-relay/RelaySteps"
 import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
+import * as NumberFlag from "./NumberFlag.ts"
 import * as Quantity from "./Quantity.ts"
 import * as ShareFlag from "./ShareFlag.ts"
 
@@ -89,13 +90,15 @@ export const size = (name: string, description: string) =>
 const memoryOr = (fallback: string) =>
   size("memory", `Memory allowed, such as 512m or 1g (default ${fallback})`)
 
-/** Flag for a whole number. */
-export const count = (name: string, description: string) =>
-  orUndefined(Flag.Int(name).pipe(Flag.withDescription(description)))
+/** Flag for a count of something, such as `model calls`. */
+export const count = (name: string, unit: string, example: number, description: string) =>
+  orUndefined(
+    NumberFlag.whole(name, "integer", `a whole number of ${unit}, 1 or more, such as ${example}`, description)
+  )
 
 /** Flag for an amount in US dollars. */
 export const cost = (name: string, description: string) =>
-  orUndefined(Flag.Finite(name).pipe(Flag.withMetavar("USD"), Flag.withDescription(description)))
+  orUndefined(NumberFlag.number(name, "USD", "an amount in US dollars above 0, such as 0.50", description))
 
 /** Flag for a text that may be absent. */
 export const optional = (name: string, metavar: string, description: string) =>
@@ -124,13 +127,7 @@ const modelNamed = (description: string) =>
 
 /** Flag for a whole number within bounds. */
 export const whole = (name: string, minimum: number, maximum: number, description: string) =>
-  Flag.Int(name).pipe(
-    Flag.withDescription(description),
-    Flag.filter(
-      (typed) => typed >= minimum && typed <= maximum,
-      () => `a whole number from ${minimum} to ${maximum}`
-    )
-  )
+  NumberFlag.within(name, "integer", minimum, maximum, description)
 
 /** Flag for a duration, in seconds. */
 export const duration = (name: string, description: string) =>
@@ -232,8 +229,22 @@ export const run = {
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
   timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s (default the agent's, or 10m)"),
   memoryBytes: memoryOr("the agent's, or 1g"),
-  cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("CPUs allowed, such as 0.5 (default 2)"))),
-  processes: count("processes", "Concurrent processes and threads allowed (default 256)"),
+  cpus: orUndefined(
+    NumberFlag.number(
+      "cpus",
+      "number",
+      "a number of CPUs from 0.01 to 1024, such as 0.5",
+      "CPUs allowed, such as 0.5 (default 2)"
+    )
+  ),
+  processes: orUndefined(
+    NumberFlag.whole(
+      "processes",
+      "integer",
+      "a whole number of processes and threads from 4 to 32768, such as 256",
+      "Concurrent processes and threads allowed (default 256)"
+    )
+  ),
   diskBytes: size("disk", "Size that a run may add to its workspace, such as 500m (default 2g)"),
   outputBytes: size("output-limit", "Size of stdout and stderr allowed, such as 1m (default 64m)"),
   graceSeconds: quantity(
@@ -279,11 +290,20 @@ export const run = {
   ),
   callsMax: count(
     "max-calls",
+    "model calls",
+    20,
     "Calls sent to the model API, including failed and count_tokens calls (default no limit)"
   ),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed in all calls together (default no limit)"),
+  inputTokensMax: count(
+    "max-input-tokens",
+    "tokens",
+    200000,
+    "Input tokens allowed in all calls together (default no limit)"
+  ),
   outputTokensMax: count(
     "max-output-tokens",
+    "tokens",
+    20000,
     "Output tokens allowed in all calls together (default no limit)"
   ),
   costUsdMax: cost(
@@ -397,9 +417,19 @@ export const chat = {
     "approval-wait",
     "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"
   ),
-  callsMax: count("max-calls", "Model calls allowed per session (default no limit)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed per session (default no limit)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed per session (default no limit)"),
+  callsMax: count("max-calls", "model calls", 20, "Model calls allowed per session (default no limit)"),
+  inputTokensMax: count(
+    "max-input-tokens",
+    "tokens",
+    200000,
+    "Input tokens allowed per session (default no limit)"
+  ),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "tokens",
+    20000,
+    "Output tokens allowed per session (default no limit)"
+  ),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per session, in US dollars (default no limit)"),
   quiet: toggle("quiet", "Suppress notes on the sandboxes of sessions on standard error").pipe(
     Flag.withAlias("q")
@@ -484,9 +514,24 @@ export const acp = {
   image: run.image,
   proxy: run.proxy,
   user: run.user,
-  callsMax: count("max-calls", "Calls sent to the model API for each prompt (default no limit)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed for each prompt (default no limit)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed for each prompt (default no limit)"),
+  callsMax: count(
+    "max-calls",
+    "model calls",
+    20,
+    "Calls sent to the model API for each prompt (default no limit)"
+  ),
+  inputTokensMax: count(
+    "max-input-tokens",
+    "tokens",
+    200000,
+    "Input tokens allowed for each prompt (default no limit)"
+  ),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "tokens",
+    20000,
+    "Output tokens allowed for each prompt (default no limit)"
+  ),
   costUsdMax: cost("max-cost", "Model cost allowed for each prompt, in US dollars (default no limit)"),
   subagentShareMax: run.subagentShareMax,
   stopWhenSpent: run.stopWhenSpent,
@@ -558,9 +603,19 @@ export const serve = {
     "PATTERN",
     "Additional model for grants that name none; may be repeated (default only the server's model)"
   ),
-  callsMax: count("max-calls", "Model calls allowed per run (default no limit)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (default no limit)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (default no limit)"),
+  callsMax: count("max-calls", "model calls", 20, "Model calls allowed per run (default no limit)"),
+  inputTokensMax: count(
+    "max-input-tokens",
+    "tokens",
+    200000,
+    "Input tokens allowed per run (default no limit)"
+  ),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "tokens",
+    20000,
+    "Output tokens allowed per run (default no limit)"
+  ),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
   canaries: run.canaries,
   proxy: run.proxy,
@@ -573,18 +628,27 @@ export const serve = {
     "Allow runs to work in repositories of this host, by path or over its loopback"
   ),
   bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
-  runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
-  runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
-  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
+  runsMax: count("max-runs", "runs", 8, "Concurrent runs allowed in this server (default 32)"),
+  runsPerGrantMax: count("max-runs-per-grant", "runs", 8, "Concurrent runs allowed per grant (default 8)"),
+  runsPerMinutePerGrantMax: count(
+    "runs-per-minute",
+    "runs",
+    60,
+    "Runs per minute allowed per grant (default 60)"
+  ),
   unknownRequestsPerMinuteMax: count(
     "unknown-requests-per-minute",
+    "requests",
+    600,
     "Requests per minute allowed from one address with tokens not seen before (default 600)"
   ),
   requestsPerMinutePerGrantMax: count(
     "requests-per-minute",
+    "requests",
+    6000,
     "Requests per minute allowed per grant (default 6000)"
   ),
-  connectionsMax: count("max-connections", "Open connections allowed (default 512)"),
+  connectionsMax: count("max-connections", "connections", 512, "Open connections allowed (default 512)"),
   drainSecondsMax: quantity(
     "drain",
     "DURATION",

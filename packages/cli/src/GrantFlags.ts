@@ -71,15 +71,26 @@ export const create = {
   ).pipe(Flags.parsed(ConnectionRuleText.parse), Flag.atLeast(0)),
   concurrentRunsMax: Flags.count(
     "max-runs",
+    "runs",
+    8,
     "Concurrent runs allowed in one server (default the server's limit)"
   ),
-  callsMax: Flags.count("max-calls", "Model calls allowed per run (default no limit of the grant)"),
+  callsMax: Flags.count(
+    "max-calls",
+    "model calls",
+    20,
+    "Model calls allowed per run (default no limit of the grant)"
+  ),
   inputTokensMax: Flags.count(
     "max-input-tokens",
+    "tokens",
+    200000,
     "Input tokens allowed per run (default no limit of the grant)"
   ),
   outputTokensMax: Flags.count(
     "max-output-tokens",
+    "tokens",
+    20000,
     "Output tokens allowed per run (default no limit of the grant)"
   ),
   costUsdMax: Flags.cost(

@@ -1,14 +1,19 @@
 /** The flags of commands that can let sandboxes wait, and what does not go with them. */
 import * as PoolPolicy from "@cogni/sandbox-core/PoolPolicy"
 import { Effect } from "effect"
-import { Flag } from "effect/cli"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as NumberFlag from "./NumberFlag.ts"
 import * as Output from "./Output.ts"
 
 const pool = (description: string) =>
   Flags.orUndefined(
-    Flag.Int("pool").pipe(Flag.withMetavar("COUNT"), Flag.withDescription(`${description} (see doctor)`))
+    NumberFlag.whole(
+      "pool",
+      "COUNT",
+      "a whole number of sandboxes, 0 or more, such as 8",
+      `${description} (see doctor)`
+    )
   )
 
 const memory = (counted: string) =>

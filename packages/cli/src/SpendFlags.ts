@@ -2,6 +2,7 @@
 import type { Result } from "effect"
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
+import * as NumberFlag from "./NumberFlag.ts"
 import * as Quantity from "./Quantity.ts"
 
 /** Output formats of commands with figures for spreadsheets. */
@@ -53,11 +54,12 @@ export const sums = {
   model: Flags.orUndefined(
     Flags.text("model", "NAME", "Only calls to this model, by its name at the upstream")
   ),
-  limit: Flag.Int("limit").pipe(
-    Flag.withMetavar("N"),
-    Flag.withDescription("Maximum number of rows, 1 to 10000; the most expensive come first (default 1000)"),
-    Flag.withDefault(1000)
-  ),
+  limit: NumberFlag.whole(
+    "limit",
+    "N",
+    "a whole number of rows from 1 to 10000",
+    "Maximum number of rows, 1 to 10000; the most expensive come first (default 1000)"
+  ).pipe(Flag.withDefault(1000)),
   output: figures
 }
 

@@ -1,6 +1,7 @@
 /** Flags of the commands for durable runs, and those with which `serve` submits its runs. */
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
+import * as NumberFlag from "./NumberFlag.ts"
 import * as Quantity from "./Quantity.ts"
 
 /** Queue of commands that name none. */
@@ -71,7 +72,9 @@ const size = (name: string, description: string) =>
   Flags.orUndefined(Flags.parsed(Quantity.parseBytes)(Flags.text(name, "SIZE", description)))
 
 const amount = (name: string, description: string) =>
-  Flags.orUndefined(Flag.Finite(name).pipe(Flag.withDescription(description)))
+  Flags.orUndefined(
+    NumberFlag.number(name, "number", "a number of processor cores above 0, such as 2 or 0.5", description)
+  )
 
 export const worker = {
   name: Flags.text("name", "NAME", "Name of this host, which no other host has, and which stays the same"),
@@ -85,7 +88,7 @@ export const worker = {
     "FILE",
     "File with the token of a grant whose runs this host takes; may be repeated"
   ).pipe(Flag.atLeast(1)),
-  runsMax: Flags.count("max-runs", "Concurrent runs that this host takes (default 8)"),
+  runsMax: Flags.count("max-runs", "runs", 8, "Concurrent runs that this host takes (default 8)"),
   cores: amount(
     "cores",
     "Processor cores that runs of this host may ask for (default those of this machine)"
@@ -137,9 +140,14 @@ const submitted = {
     "timeout",
     "Time limit of the agent, such as 10m (default that of the host's server)"
   ),
-  callsMax: Flags.count("max-calls", "Model calls allowed (default no limit)"),
+  callsMax: Flags.count("max-calls", "model calls", 20, "Model calls allowed (default no limit)"),
   costUsdMax: Flags.cost("max-cost", "Cost of model calls allowed, in US dollars (default no limit)"),
-  attempts: Flags.count("attempts", "Attempts allowed if a host is lost and its cost is known (default 1)"),
+  attempts: Flags.count(
+    "attempts",
+    "attempts",
+    2,
+    "Attempts allowed if a host is lost and its cost is known (default 1)"
+  ),
   ...limits,
   cores: amount("cores", "Processor cores that the host must have free (default no condition)"),
   memoryBytes: size("memory", "Memory that the host must have free, such as 2g (default no condition)"),

@@ -56,8 +56,25 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["run --memory 0m x", 64, "--memory"],
   ["run --memory -1g x", 64, "--memory"],
   ["run --memory 1 x", 64, "512m or 1g"],
-  ["run --cpus two x", 64, "--cpus"],
-  ["run --processes 1.5 x", 64, "--processes"],
+  ["run --cpus two x", 64, '--cpus: "two". Expected: a number of CPUs from 0.01 to 1024, such as 0.5. See'],
+  ["run --cpus 0x2 x", 64, '--cpus: "0x2". Expected: a number of CPUs'],
+  [
+    "run --processes 2.5 x",
+    64,
+    '--processes: "2.5". Expected: a whole number of processes and threads from 4 to 32768, such as 256. See'
+  ],
+  ["serve --pool 8x", 64, '--pool: "8x". Expected: a whole number of sandboxes, 0 or more, such as 8. See'],
+  [
+    "run --max-cost $1 x",
+    64,
+    '--max-cost: "$1". Expected: an amount in US dollars above 0, such as 0.50. See'
+  ],
+  [
+    "run --max-calls= x",
+    64,
+    "--max-calls. Expected: a whole number of model calls, 1 or more, such as 20. See"
+  ],
+  ["task --steps-max abc x", 64, '--steps-max: "abc". Expected: a whole number from 1 to 10000. See'],
   ["run --env A x", 64, "NAME=VALUE"],
   ["run --depth 0 --repo /proc/nowhere/at/all --demo x", 64, '--depth: "0". Expected: a whole number from 1'],
   [
