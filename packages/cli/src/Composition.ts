@@ -1,4 +1,5 @@
 /** Composes the packages according to the environment. */
+import { formatBytes } from "@cogni/sandbox-core/RunFigures"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -255,6 +256,19 @@ export const keptOf = (
     )
   })
 
+/** Names the flags that were given. The problems of the library name its own options, and how to raise them. */
+const refusedLimits = (
+  problems: ReadonlyArray<string>,
+  sandboxesMax: number,
+  memoryBytesMax: number | undefined
+): Refusal =>
+  refusal(
+    "usage",
+    `--pool ${sandboxesMax}${memoryBytesMax === undefined ? "" : `, --pool-memory ${formatBytes(memoryBytesMax)}`}: ` +
+      problems.map((problem) => problem.replace(/^pool: (?:keep: )?/u, "").split(". ")[0]).join("; "),
+    memoryBytesMax === undefined ? "Lower --pool" : "Raise --pool-memory, or lower --pool"
+  )
+
 /** Sandboxes that wait for runs. */
 const pool = (
   { stateDirectory }: Pick<Settings["Service"], "stateDirectory">,
@@ -273,11 +287,7 @@ const pool = (
             mapLayerError((error) =>
               error._tag === "ContainerFailed"
                 ? refusal(ofReason(error._tag), error.detail, inFlags(error.remedy), { reason: error._tag })
-                : refusal(
-                    "usage",
-                    error.problems.join("; "),
-                    "Change --pool (sandboxesMax) or --pool-memory (memoryBytesMax)"
-                  )
+                : refusedLimits(error.problems, sandboxesMax, memoryBytesMax)
             )
           )
         })

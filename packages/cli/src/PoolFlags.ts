@@ -1,18 +1,21 @@
 /** The flags of commands that can let sandboxes wait, and what does not go with them. */
 import * as PoolPolicy from "@cogni/sandbox-core/PoolPolicy"
 import { Effect } from "effect"
+import { Flag } from "effect/cli"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as NumberFlag from "./NumberFlag.ts"
 import * as Output from "./Output.ts"
 
+const takes = "a whole number of sandboxes, 0 or more, such as 8"
+
 const pool = (description: string) =>
   Flags.orUndefined(
-    NumberFlag.whole(
-      "pool",
-      "COUNT",
-      "a whole number of sandboxes, 0 or more, such as 8",
-      `${description} (see doctor)`
+    NumberFlag.whole("pool", "COUNT", takes, `${description} (see doctor)`).pipe(
+      Flag.filter(
+        (typed) => typed >= 0,
+        () => takes
+      )
     )
   )
 
