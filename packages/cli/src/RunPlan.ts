@@ -6,7 +6,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { LlmBudget } from "@cogni/sandbox-core/SpecFields"
+import { LlmBudget, ToolName } from "@cogni/sandbox-core/SpecFields"
 import { problemsOf } from "@cogni/sandbox-core/SchemaIssues"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { Message } from "@cogni/sandbox-graph-provider/agents/AgentFields"
@@ -242,6 +242,22 @@ export const termsOf = (
   ...(flags.canaries === undefined || flags.canaries === "off" ? {} : { canaries: flags.canaries })
 })
 
+/** Refuses a text that no tool can have as its name. Whether the host has the tool, its proxy decides. */
+export const toolsNamed = ({ askTools = [], tools = [] }: RunFlags): Result.Result<void, Refusal> => {
+  const isName = Schema.is(ToolName)
+  const [wrong] = [
+    ...tools.map((text) => ["--tool", text] as const),
+    ...askTools.map((text) => ["--ask-tool", text] as const)
+  ].filter(([, text]) => !isName(text))
+  return wrong === undefined
+    ? Result.void
+    : refuse(
+        "input",
+        `${wrong[0]} ${JSON.stringify(wrong[1].slice(0, 100))}: expected the name of a tool, such as core__get_current_time`,
+        "docs/guides/tools.md lists the tools"
+      )
+}
+
 /** Returns the tools of a run. With `--ask-tool`, rules say which of them need an approval. */
 const toolsOf = ({ askTools = [], tools = [] }: RunFlags): Pick<SandboxSpecInput, "toolRules" | "tools"> => {
   const all = [...new Set([...tools, ...askTools])]
@@ -284,6 +300,7 @@ export const make = (
 ): Result.Result<RunPlan, Refusal> =>
   Result.gen(function* () {
     yield* stoppable(flags)
+    yield* toolsNamed(flags)
     const wayOut = yield* wayOutOf(subject, withModel(subject, flags), settings)
     yield* paid(settings, wayOut)
     const note = noteOf(flags, settings, wayOut)

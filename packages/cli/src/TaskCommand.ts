@@ -65,7 +65,10 @@ const working = Effect.fnUntraced(function* (
 
 const wayOutOf = (flags: RunPlan.RunFlags, settings: Settings["Service"]) =>
   Result.flatMap(RunPlan.modelWayOut(flags, settings), (wayOut) =>
-    Result.map(RunPlan.paid(settings, wayOut), () => wayOut)
+    Result.map(
+      Result.andThen(RunPlan.toolsNamed(flags), () => RunPlan.paid(settings, wayOut)),
+      () => wayOut
+    )
   )
 
 /** Plans a task. Upstream and sandbox are configured as for a run, but the host asks the model. */

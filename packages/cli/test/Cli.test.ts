@@ -91,6 +91,14 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["serve --port 65536", 64, '--port: "65536". Expected: a whole number from 0 to 65535. See'],
   ["serve --operator-port -1", 64, '--operator-port: "-1". Expected: a whole number from 0 to 65535. See'],
   ["run --run-id A --demo x", 65, '--run-id "A" is not a valid run ID. Write 8 to 48 lower-case letters'],
+  [
+    "run --tool nosuch --demo x",
+    65,
+    '--tool "nosuch": expected the name of a tool, such as core__get_current_time. docs/guides/tools.md lists the tools'
+  ],
+  ["run --tool nosuch --demo -- ls", 65, '--tool "nosuch": expected the name of a tool'],
+  ["run --ask-tool No.such --demo x", 65, '--ask-tool "No.such": expected the name of a tool'],
+  ["task --tool nosuch --demo x", 65, '--tool "nosuch": expected the name of a tool'],
   ["run --output yaml x", 64, "--output"],
   ["run --no-model ls -la", 64, "To run a command, put it after --: cogni-sandbox run [flags] -- CMD ARG…"],
   ["run --no-model ls src", 64, "To run a command, put it after --: cogni-sandbox run [flags] -- CMD ARG…"],
