@@ -337,7 +337,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
       const { COGNI_LLM_URL } = yield* silentModel
       const taken = yield* cli.run(["serve", "--port", new URL(COGNI_LLM_URL).port])
       assert.strictEqual(taken.code, 69)
-      assert.include(taken.stderr, "cannot listen on 127.0.0.1")
+      assert.include(taken.stderr, "another program listens on 127.0.0.1:")
     })
   )
 })

@@ -5,9 +5,9 @@ import { Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
 import { monitorEventLoopDelay } from "node:perf_hooks"
-import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal } from "./Failure.ts"
+import * as ListenFailure from "./ListenFailure.ts"
 import * as Output from "./Output.ts"
-import { oneLine } from "./TerminalText.ts"
 
 const host = "127.0.0.1"
 
@@ -54,13 +54,7 @@ export const opened = Effect.fnUntraced(function* (
   const server = yield* Layer.build(
     MetricsServer.layer().pipe(
       Layer.provideMerge(NodeHttpServer.layer(createServer, { host, port })),
-      mapLayerError((error) =>
-        refusal(
-          "unavailable",
-          `cannot listen on ${host}:${port}: ${oneLine(String((error.cause as Error).message))}`,
-          "Choose another: --metrics-port 0 takes any free port"
-        )
-      )
+      mapLayerError(({ cause }) => ListenFailure.refused({ host, port }, cause, "--metrics-port"))
     )
   )
   const { address } = yield* Effect.provide(HttpServer.HttpServer, server)

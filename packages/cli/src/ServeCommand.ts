@@ -14,6 +14,7 @@ import { createServer, type Server } from "node:http"
 import * as CompiledCode from "./CompiledCode.ts"
 import type * as DurableServe from "./DurableServe.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
+import * as ListenFailure from "./ListenFailure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as PoolFlags from "./PoolFlags.ts"
@@ -186,13 +187,7 @@ const platform = (
             gracefulShutdownTimeout: `${answersSecondsMax} seconds`
           })
         ),
-        mapLayerError(({ cause }) =>
-          refusal(
-            "unavailable",
-            `cannot listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
-            `Choose another: ${flag} 0 takes any free port`
-          )
-        )
+        mapLayerError(({ cause }) => ListenFailure.refused({ host, port }, cause, flag))
       )
     })
   )

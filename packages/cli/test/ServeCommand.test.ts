@@ -142,7 +142,7 @@ describe("serve", () => {
       ] as const) {
         const said = yield* cli(["serve", "--demo", ...argv], { COGNI_STATE_DIR: state })
         assert.strictEqual(said.code, 69, said.stderr)
-        assert.include(said.stderr, `cannot listen on 127.0.0.1:${port}`)
+        assert.include(said.stderr, `cogni-sandbox: another program listens on 127.0.0.1:${port}. Choose`)
         assert.include(said.stderr, `Choose another: ${flag} 0 takes any free port`)
       }
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
