@@ -136,7 +136,7 @@ describe("OwnFiles", () => {
         const error = yield* Effect.flip(
           Effect.tryPromise({
             try: () => OwnFiles.makeDirectory(join(root, name)),
-            catch: (thrown) => thrown
+            catch: (thrown) => thrown as HostPathRefused
           })
         )
         assert.instanceOf(error, HostPathRefused)

@@ -29,6 +29,7 @@ import * as Readers from "./internal/Readers.ts"
 import * as RecordingHandler from "./internal/RecordingHandler.ts"
 import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
+import * as AllowedMethods from "./internal/AllowedMethods.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
 import * as PageRoutes from "./internal/PageRoutes.ts"
@@ -114,7 +115,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
     ),
     ServerHealth.liveness,
     options.page === undefined ? Layer.empty : PageRoutes.layer(options.page),
-    Surroundings.layer(options.hostNames ?? [])
+    Surroundings.layer(options.hostNames ?? [], { methodsOf: AllowedMethods.ofApi(ServerApi.ServerApi) })
   )
 }
 

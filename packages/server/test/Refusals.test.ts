@@ -292,12 +292,30 @@ describe("refusals", () => {
     })
   )
 
+  it.effect("answers a method that a path does not have with 405, and with those that it has", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      for (const [method, path, allow] of [
+        ["GET", "/api/v1/ai/chat", "POST"],
+        ["GET", "/api/v1/ai/chat?a=b", "POST"],
+        ["PUT", "/api/v1/runs/run-000000000001", "DELETE, GET, HEAD"],
+        ["POST", "/api/v1/ai/agents", "GET, HEAD"]
+      ] as const) {
+        const { body, headers, status } = yield* asked(`${url}${path}`, { method })
+        assert.deepStrictEqual([status, body.error.reason], [405, "MethodNotAllowed"], path)
+        assert.strictEqual(headers.get("allow"), allow)
+        assert.include(body.error.message, `does not answer ${method}. Use ${allow.split(", ").join(" or ")}`)
+      }
+    })
+  )
+
   it.effect("reports an unknown path and an invalid query in the same format", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       const caller = yield* server.caller()
       const nowhere = yield* caller.get("/api/v1/nothing")
       assert.deepStrictEqual([nowhere.status, nowhere.body.error.reason], [404, "RouteNotFound"])
+      assert.include(nowhere.body.error.message, "docs/guides/server.md")
       const odd = yield* caller.get("/api/v1/runs?limit=a")
       assert.deepStrictEqual([odd.status, odd.body.error.reason], [400, "RequestInvalid"])
     })

@@ -48,7 +48,7 @@ const served = (hostNames: ReadonlyArray<string>) =>
       ),
       HttpApiSwagger.layer(ServerApi.ServerApi, { path: "/docs" }),
       MetricsRoute.layer,
-      Surroundings.layer(hostNames, Surroundings.documentationPolicy)
+      Surroundings.layer(hostNames, { contentPolicy: Surroundings.documentationPolicy })
     ),
     { disableLogger: true, disableListenLog: true }
   ).pipe(Layer.provide(RequestSpans.layer))

@@ -18,6 +18,7 @@ export const statusOf = {
   authz_denied: 403,
   policy_denied: 403,
   not_found: 404,
+  method_not_allowed: 405,
   conflict: 409,
   too_large: 413,
   range_not_satisfiable: 416,
@@ -71,6 +72,12 @@ const Misdirected = problem(
   ["misdirected_request"],
   "The server does not serve the name in Host."
 )
+/** Not in the OpenAPI document either. */
+const MethodNotAllowed = problem(
+  "MethodNotAllowed",
+  ["method_not_allowed"],
+  "The path has other methods; see Allow."
+)
 export const Internal = problem("Internal", ["internal"], "An internal error; the server's log has details.")
 export const Unavailable = problem(
   "Unavailable",
@@ -94,7 +101,11 @@ export const all = [
 export type Problem = (typeof all)[number]["Type"]
 
 /** A problem of an endpoint, or one that is answered before an endpoint is selected. */
-export type Answered = Problem | typeof Misdirected.Type | typeof RangeUnsatisfiable.Type
+export type Answered =
+  | Problem
+  | typeof MethodNotAllowed.Type
+  | typeof Misdirected.Type
+  | typeof RangeUnsatisfiable.Type
 
 /** Maps refusals of a graph to problem codes. A timeout cannot occur before a run, so it is an internal error. */
 const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {

@@ -5,6 +5,7 @@
 import { Cause, Effect, type Types } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as HostNames from "../HostNames.ts"
+import type { MethodsOf } from "./AllowedMethods.ts"
 import * as Problem from "./Problem.ts"
 import * as ServerMetrics from "./ServerMetrics.ts"
 
@@ -27,35 +28,69 @@ const safely = (policy: string) => (response: HttpServerResponse.HttpServerRespo
   })
 
 const noRoute = Problem.toResponse(
-  Problem.make("not_found", "RouteNotFound", "this path does not exist. See the guide of the server")
+  Problem.make(
+    "not_found",
+    "RouteNotFound",
+    "this path does not exist. docs/guides/server.md lists the paths and their methods"
+  )
 )
+
+/** Answers a request for a path that other methods have. */
+const otherMethod = (method: string, methods: ReadonlyArray<string>) =>
+  HttpServerResponse.setHeader(
+    Problem.toResponse(
+      Problem.make(
+        "method_not_allowed",
+        "MethodNotAllowed",
+        `this path does not answer ${method}. Use ${methods.join(" or ")}`
+      )
+    ),
+    "allow",
+    methods.join(", ")
+  )
 
 const broken = Problem.toResponse(
   Problem.make("internal", "Defect", "an internal error occurred. The operator can find it in the log")
 )
 
-/** Answers an unknown path or a defect. The caller gets no details of a defect. */
+/** Answers an unknown path, a method that a path does not have, or a defect. The caller gets no details of a defect. */
 const answered = (
-  cause: Cause.Cause<Types.unhandled>
+  cause: Cause.Cause<Types.unhandled>,
+  { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">,
+  methodsOf: MethodsOf
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, Types.unhandled> => {
   const error = Cause.squash(cause)
-  if (HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound")
-    return Effect.succeed(noRoute)
+  if (HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound") {
+    const methods = methodsOf(url.split("?")[0]!)
+    return Effect.succeed(methods.length === 0 ? noRoute : otherMethod(method, methods))
+  }
   return Cause.hasInterruptsOnly(cause)
     ? Effect.failCause(cause)
     : Effect.as(Effect.logError("a request failed unexpectedly", cause), broken)
 }
 
+interface SurroundingsOptions {
+  /** Content security policy of responses that have none of their own. */
+  readonly contentPolicy?: string | undefined
+  /** Methods of the paths of this server, for requests with another one. */
+  readonly methodsOf?: MethodsOf | undefined
+}
+
 /** Applies to all routes of the router with which the layer is merged. */
-export const layer = (hostNames: ReadonlyArray<string>, contentPolicy: string = policy) =>
+export const layer = (
+  hostNames: ReadonlyArray<string>,
+  { contentPolicy = policy, methodsOf = () => [] }: SurroundingsOptions = {}
+) =>
   HttpRouter.middleware(
     Effect.map(
       HostNames.checked(hostNames),
       (underName) => (effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Types.unhandled>) =>
         Effect.gen(function* () {
-          const { method, url } = yield* HttpServerRequest.HttpServerRequest
-          const response = yield* underName(Effect.catchCause(effect, answered))
-          yield* ServerMetrics.requestAnswered(method, url, response.status)
+          const request = yield* HttpServerRequest.HttpServerRequest
+          const response = yield* underName(
+            Effect.catchCause(effect, (cause) => answered(cause, request, methodsOf))
+          )
+          yield* ServerMetrics.requestAnswered(request.method, request.url, response.status)
           return safely(contentPolicy)(response)
         })
     ),
