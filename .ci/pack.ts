@@ -217,8 +217,8 @@ const main = (argv: ReadonlyArray<string>): void => {
     return tarball
   })
   if (needed !== undefined) {
-    const isNarrow = chosen.some(({ manifest }) => manifest.peerDependencies?.["effect"]?.startsWith("~"))
-    const range = isNarrow ? "~4.1" : "^4"
+    const ranges = chosen.flatMap(({ manifest }) => manifest.peerDependencies?.["effect"] ?? [])
+    const range = ranges.find((one) => one.startsWith("~")) ?? ranges[0] ?? "latest"
     process.stderr.write(`Install them together: npm install ${tarballs.join(" ")} effect@${range}\n`)
   }
 }

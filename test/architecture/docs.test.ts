@@ -37,6 +37,26 @@ describe("links", () => {
     none(offenders, "these links are broken")
   })
 
+  it("every command that installs packages takes the version of Effect that they accept", () => {
+    const accepted = (name: string): string =>
+      SourceTree.readJson(`packages/${name}/package.json`).peerDependencies?.effect ?? "no range"
+    const offenders = pages().flatMap((page) =>
+      SourceTree.read(page)
+        .replaceAll("\\\n", " ")
+        .split("\n")
+        .flatMap((line) => {
+          const [, range] = /npm install .*\beffect@(\S+)/u.exec(line) ?? []
+          if (range === undefined) return []
+          const named = [...line.matchAll(/@cogni\/sandbox-([a-z-]+)/gu)].map(([, name]) => accepted(name!))
+          // Tarballs from a clone, which are those of the package promise.
+          const ranges = named.length === 0 ? [accepted("promise")] : named
+          const right = ranges.find((one) => one.startsWith("~")) ?? ranges[0]!
+          return range === right ? [] : [`${page}: effect@${range}, not effect@${right}`]
+        })
+    )
+    none(offenders, "name the range of the packages' peer dependency")
+  })
+
   it("every file that is mentioned exists", () => {
     const offenders = pages().flatMap((page) =>
       [...prose(page).matchAll(/`((?:packages|test|docs|images|examples|node_modules)\/[\w./-]+\.\w+)`/gu)]
