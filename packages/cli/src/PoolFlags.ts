@@ -26,7 +26,7 @@ const memory = (counted: string) =>
       `One counts as ${counted}`
   )
 
-const loaded = memory("16m, or as its loaded agent: OpenClaw as 0.41g")
+const loaded = memory("16m, or as its loaded agent: OpenClaw as 391m")
 const empty = memory("16m")
 
 export const serve = {

@@ -52,7 +52,7 @@ describe("--pool-memory", () => {
       assert.match(help, /--pool COUNT .*each takes 16m.*\(default 0: none\).*root/u)
       assert.match(help, /--pool-memory SIZE .*\(default 1g, or 16m for each of --pool if that is more\)/u)
       const learns = command === "serve" || command === "acp"
-      assert.strictEqual(help.includes("OpenClaw as 0.41g"), learns)
+      assert.strictEqual(help.includes("OpenClaw as 391m"), learns)
       assert.match(
         help,
         learns ? /--pool COUNT .*at most/u : /--pool COUNT .*exactly this many from the start on/u
