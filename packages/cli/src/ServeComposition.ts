@@ -170,6 +170,7 @@ export const server = (
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
         Layer.provide(ruleWarnings(hostTools)),
+        Layer.provide(imageWarning(settings)),
         Layer.provide(reconciling(settings, options, wayOut)),
         Layer.provide(
           Layer.mergeAll(runner, grants(settings), Connections.store(settings), idempotencyKeys(settings))
@@ -272,6 +273,13 @@ const sweeping = Effect.flatMap(Threads, ({ sweep }) => sweep()).pipe(
   Effect.forkScoped,
   Layer.effectDiscard
 )
+
+/** Warns if the runtime image is missing. The images of other agents are needed only for their runs. */
+const imageWarning = (settings: Settings["Service"]): Layer.Layer<never, never, DockerApi> =>
+  Effect.flatMap(DockerApi, (engine) => HostFacts.runtimeProblem(engine, settings)).pipe(
+    Effect.flatMap((problem) => (problem === undefined ? Effect.void : Effect.logWarning(problem))),
+    Layer.effectDiscard
+  )
 
 /** Warns about rules of grants that restrict no tool of this host: they may be mistyped. */
 const ruleWarnings = (tools: ReadonlyArray<Tool>): Layer.Layer<never, never, GrantStore> =>
