@@ -245,10 +245,10 @@ export const termsOf = (
 /** Refuses a text that no tool can have as its name. Whether the host has the tool, its proxy decides. */
 export const toolsNamed = ({ askTools = [], tools = [] }: RunFlags): Result.Result<void, Refusal> => {
   const isName = Schema.is(ToolName)
-  const [wrong] = [
+  const wrong = [
     ...tools.map((text) => ["--tool", text] as const),
     ...askTools.map((text) => ["--ask-tool", text] as const)
-  ].filter(([, text]) => !isName(text))
+  ].find(([, text]) => !isName(text))
   return wrong === undefined
     ? Result.void
     : refuse(
