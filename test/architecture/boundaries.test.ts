@@ -195,7 +195,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   ledger: { libraries: ["effect"], world: {} },
   sql: {
     libraries: ["@effect/sql-pg", "effect"],
-    world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
+    world: { "SqliteDatabase.ts": ["node:sqlite"] }
   },
   sessions: {
     libraries: ["effect", "yaml"],

@@ -31,6 +31,7 @@ import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
 import * as Version from "./Version.ts"
 import * as TemporalFlags from "./TemporalFlags.ts"
+import * as ServeFlags from "./ServeFlags.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
   Command.make("run", { prompt: Flags.prompt, ...Flags.run }, (flags) =>
@@ -223,7 +224,7 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
 
 const serveCommand = Command.make(
   "serve",
-  { ...Flags.serve, ...PoolFlags.serve, ...TemporalFlags.serve },
+  { ...ServeFlags.serve, ...PoolFlags.serve, ...TemporalFlags.serve },
   (flags) =>
     Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
 ).pipe(

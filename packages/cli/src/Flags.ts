@@ -47,7 +47,8 @@ export const filled = (name: string, remedy: string) => (typed: string) =>
     ? Effect.fail(new CliError.ValidationError({ message: `${name} is empty. ${remedy}` }))
     : Effect.succeed(typed)
 
-const portMax = 65_535
+/** Largest number of a port. */
+export const portMax = 65_535
 
 const directoryRemedy = "Name a directory (. for the current one), or leave it out"
 const fileRemedy = "Name a file, or leave it out"
@@ -122,7 +123,8 @@ const identifier = (name: string, metavar: string, description: string) =>
 export const several = (name: string, metavar: string, description: string) =>
   text(name, metavar, description).pipe(Flag.atLeast(0))
 
-const modelNamed = (description: string) =>
+/** Flag for the name of a model. */
+export const modelNamed = (description: string) =>
   orUndefined(text("model", "NAME", description).pipe(Flag.withAlias("m")))
 
 /** Flag for a whole number within bounds. */
@@ -132,6 +134,10 @@ export const whole = (name: string, minimum: number, maximum: number, descriptio
 /** Flag for a duration, in seconds. */
 export const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
+
+/** Flag for a duration in seconds that may be zero. */
+export const grace = (name: string, description: string) =>
+  quantity(name, "DURATION", description, Quantity.parseGrace)
 
 /** Flag without a value, off by default. */
 export const toggle = (name: string, description: string) =>
@@ -143,7 +149,7 @@ export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withDefault("text")
 )
 /** Read by `Invocation`, before the command line is parsed. */
-const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
+export const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
   Flag.withDescription(
     "Format of standard error: text for people, json for one object a line, with the states of runs (default text)"
   ),
@@ -247,12 +253,7 @@ export const run = {
   ),
   diskBytes: size("disk", "Size that a run may add to its workspace, such as 500m (default 2g)"),
   outputBytes: size("output-limit", "Size of stdout and stderr allowed, such as 1m (default 64m)"),
-  graceSeconds: quantity(
-    "grace",
-    "DURATION",
-    "Time from SIGTERM to SIGKILL, such as 10s (default 5s)",
-    Quantity.parseGrace
-  ),
+  graceSeconds: grace("grace", "Time from SIGTERM to SIGKILL, such as 10s (default 5s)"),
   env: parsed(Quantity.parseAssignment)(
     text("env", "NAME=VALUE", "Environment variable of the sandbox; may be repeated (default none)")
   ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
@@ -547,118 +548,4 @@ export const acp = {
   auditBodies: run.auditBodies,
   demo: run.demo,
   quiet
-}
-
-/** Flags of `serve`. */
-export const serve = {
-  logFormat,
-  host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(
-    Flag.withDefault("127.0.0.1")
-  ),
-  port: whole("port", 0, portMax, "Port to listen on; 0 for any free port (default 8787)").pipe(
-    Flag.withDefault(8787)
-  ),
-  allowRemote: toggle(
-    "allow-remote",
-    "Allow addresses that other machines can reach; requires a TLS proxy in front"
-  ),
-  hostNames: several(
-    "host-name",
-    "NAME",
-    "Accepted name in the Host header, besides localhost and the address of --host; may be repeated (default none)"
-  ),
-  trustedProxies: several(
-    "trusted-proxy",
-    "ADDRESS",
-    "IP address of a proxy whose X-Forwarded-For names the caller; may be repeated (default none)"
-  ),
-  operatorPort: orUndefined(
-    whole(
-      "operator-port",
-      0,
-      portMax,
-      "Port for readiness, metrics and the API description; 0 for any free port (default none)"
-    )
-  ),
-  operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port (default 127.0.0.1)").pipe(
-    Flag.withDefault("127.0.0.1")
-  ),
-  noPage: toggle("no-page", "Do not serve the web page at /sandbox"),
-  traceUrl: orUndefined(
-    text(
-      "trace-url",
-      "URL",
-      "Viewer of traces that the page links to, with {traceId} in the place of the ID (default none)"
-    )
-  ),
-  shareEvents: toggle(
-    "share-events",
-    "Keep the events of runs in the run database too, for serve --durable on other hosts"
-  ),
-  auditBodies: toggle("audit-bodies", "Keep prompts and answers, which grants of the run's account can read"),
-  demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
-  model: modelNamed("Model for requests that name none (default COGNI_LLM_MODEL)"),
-  offeredModels: several(
-    "offer-model",
-    "PATTERN",
-    "Additional model for grants that name none; may be repeated (default only the server's model)"
-  ),
-  callsMax: count("max-calls", "model calls", 20, "Model calls allowed per run (default no limit)"),
-  inputTokensMax: count(
-    "max-input-tokens",
-    "tokens",
-    200000,
-    "Input tokens allowed per run (default no limit)"
-  ),
-  outputTokensMax: count(
-    "max-output-tokens",
-    "tokens",
-    20000,
-    "Output tokens allowed per run (default no limit)"
-  ),
-  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
-  canaries: run.canaries,
-  proxy: run.proxy,
-  approvalWaitSecondsMax: duration(
-    "approval-wait",
-    "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"
-  ),
-  hostRepositories: toggle(
-    "host-repositories",
-    "Allow runs to work in repositories of this host, by path or over its loopback"
-  ),
-  bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
-  runsMax: count("max-runs", "runs", 8, "Concurrent runs allowed in this server (default 32)"),
-  runsPerGrantMax: count("max-runs-per-grant", "runs", 8, "Concurrent runs allowed per grant (default 8)"),
-  runsPerMinutePerGrantMax: count(
-    "runs-per-minute",
-    "runs",
-    60,
-    "Runs per minute allowed per grant (default 60)"
-  ),
-  unknownRequestsPerMinuteMax: count(
-    "unknown-requests-per-minute",
-    "requests",
-    600,
-    "Requests per minute allowed from one address with tokens not seen before (default 600)"
-  ),
-  requestsPerMinutePerGrantMax: count(
-    "requests-per-minute",
-    "requests",
-    6000,
-    "Requests per minute allowed per grant (default 6000)"
-  ),
-  connectionsMax: count("max-connections", "connections", 512, "Open connections allowed (default 512)"),
-  drainSecondsMax: quantity(
-    "drain",
-    "DURATION",
-    "Time from SIGTERM until active runs are cancelled, such as 10s (default 30s)",
-    Quantity.parseGrace
-  ),
-  reconcileSeconds: quantity(
-    "reconcile-every",
-    "DURATION",
-    "Time between comparisons of the ledger with the upstream's rows, such as 5m; 0s for none (default 1m)",
-    Quantity.parseGrace
-  )
 }

@@ -49,9 +49,10 @@ import * as Records from "./Records.ts"
 import * as Reaping from "./Reaping.ts"
 import * as Reconciling from "./Reconciling.ts"
 import { Settings } from "./Settings.ts"
+import type * as ServeFlags from "./ServeFlags.ts"
 
 /** Flags of `serve`. */
-export type ServeInput = Flags.Typed<typeof Flags.serve & typeof PoolFlags.serve>
+export type ServeInput = Flags.Typed<typeof ServeFlags.serve & typeof PoolFlags.serve>
 
 /** Returns the limits that flags set. */
 export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> =>

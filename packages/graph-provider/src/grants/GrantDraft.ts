@@ -3,11 +3,11 @@
  */
 import { issuesOf } from "@cogni/sandbox-core/SchemaIssues"
 import { Clock, Effect, type Redacted, Schema } from "effect"
-import { graphIdForm } from "../graphs/GraphId.ts"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
 import { GrantRefused } from "./GrantError.ts"
+import * as GraphIdForm from "../internal/GraphIdForm.ts"
 
 /** Maximum number of grants in a list. */
 export const listedMax = 1000
@@ -16,8 +16,8 @@ const { allowSandbox, billingAccountId, expiresAt, userId } = ExecutionGrant.fie
 
 /** Stricter than that of a stored grant, so that older grants stay readable. */
 const Scope = Schema.String.check(
-  Schema.isPattern(new RegExp(`^graph:execute:(?:\\*|${graphIdForm.source})$`, "u"), {
-    expected: `${graphIdForm.expected}, or *, after graph:execute:`
+  Schema.isPattern(new RegExp(`^graph:execute:(?:\\*|${GraphIdForm.source})$`, "u"), {
+    expected: `${GraphIdForm.expected}, or *, after graph:execute:`
   })
 )
 

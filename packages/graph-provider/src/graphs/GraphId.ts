@@ -1,15 +1,10 @@
-/** ID of a graph: its provider, and its name there. Web pages use this module too, so it imports only schemas. */
+/** ID of a graph: its provider, and its name there. Web pages use this module too, so it imports only schemas and constants. */
 import { Schema } from "effect"
-
-/** Source of the regular expression of a graph ID, and its description in errors. */
-export const graphIdForm = {
-  source: "[a-z][a-z0-9-]{0,31}:[a-z][a-z0-9-]{0,31}",
-  expected: "provider:graph, such as sandbox:agent"
-} as const
+import * as GraphIdForm from "../internal/GraphIdForm.ts"
 
 /** `provider:graph`, such as `sandbox:agent`. */
 export const GraphId = Schema.String.check(
-  Schema.isPattern(new RegExp(`^${graphIdForm.source}$`, "u"), { expected: graphIdForm.expected })
+  Schema.isPattern(new RegExp(`^${GraphIdForm.source}$`, "u"), { expected: GraphIdForm.expected })
 ).pipe(Schema.brand("@cogni/sandbox-graph-provider/GraphId"))
 
 export type GraphId = typeof GraphId.Type

@@ -70,7 +70,7 @@ const answered = (
 }
 
 interface SurroundingsOptions {
-  /** Content security policy of responses that have none of their own. */
+  /** Default content security policy of responses. */
   readonly contentPolicy?: string | undefined
   /** Methods of the paths of this server, for requests with another one. */
   readonly methodsOf?: MethodsOf | undefined
