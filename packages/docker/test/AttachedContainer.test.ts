@@ -121,6 +121,20 @@ describe("AttachedContainer", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect("says of a program that fills standard output while it loads that it wrote too much", () =>
+    Effect.gen(function* () {
+      const { attached, write } = yield* waiting
+      yield* write(2, "cogni-posture 1\ncogni-posture end\n")
+      yield* attached.report
+      const loading = yield* Effect.forkChild(Effect.flip(attached.load("load\n")), { startImmediately: true })
+      yield* write(1, "x".repeat(reportBytesMax + 1))
+      assert.include(
+        (yield* Fiber.join(loading)).message,
+        `${endedEarly}: it wrote more than ${reportBytesMax} bytes before it had a run`
+      )
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("reads all that a container without a wait writes before its agent starts", () =>
     Effect.gen(function* () {
       const { attached, socket, write } = yield* opened(false)

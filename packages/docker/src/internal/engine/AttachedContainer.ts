@@ -12,6 +12,7 @@ import { type Cause, Deferred, Duration, Effect, Queue, Stream } from "effect"
 import type { Duplex } from "node:stream"
 import * as EndMark from "../container/EndMark.ts"
 import * as Handshake from "../container/Handshake.ts"
+import { reportBytesMax } from "../container/PostureReport.ts"
 import * as LogStream from "./LogStream.ts"
 
 /** Timeout in seconds of a held container's report, and of the agent's start after `go`. */
@@ -84,8 +85,13 @@ export const make = Effect.fnUntraced(function* (options: Opening) {
   let mark: EndMark.EndMark | undefined
   let hasEnded = false
 
-  const endedEarly = () =>
-    failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)
+  const endedEarly = () => {
+    const why =
+      handshake?.hasFlooded() === true
+        ? `it wrote more than ${reportBytesMax} bytes before it had a run`
+        : handshake?.pending() || "it wrote nothing"
+    return failed(`the sandbox ended before the agent could start: ${why}`)
+  }
 
   const hear = (said: Handshake.Said) => {
     switch (said._tag) {
