@@ -126,7 +126,9 @@ describe("AttachedContainer", () => {
       const { attached, write } = yield* waiting
       yield* write(2, "cogni-posture 1\ncogni-posture end\n")
       yield* attached.report
-      const loading = yield* Effect.forkChild(Effect.flip(attached.load("load\n")), { startImmediately: true })
+      const loading = yield* Effect.forkChild(Effect.flip(attached.load("load\n")), {
+        startImmediately: true
+      })
       yield* write(1, "x".repeat(reportBytesMax + 1))
       assert.include(
         (yield* Fiber.join(loading)).message,

@@ -32,7 +32,8 @@ describe("a page's bundle", () => {
       [
         "graph-provider/src/agents/AgentFields.ts",
         "graph-provider/src/graphs/AgentCatalog.ts",
-        "graph-provider/src/graphs/GraphId.ts"
+        "graph-provider/src/graphs/GraphId.ts",
+        "graph-provider/src/internal/GraphIdForm.ts"
       ]
     )
     assert.isBelow(gzipSync(chunk.code).length, gzipBytesMax)
