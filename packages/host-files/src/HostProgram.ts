@@ -127,7 +127,11 @@ const closedOf = (child: ChildProcess): Effect.Effect<void> => {
       clearTimeout(late)
       resume(Effect.void)
     }
-    const late = setTimeout(done, killedSecondsMax * 1000)
+    // What it left open would keep this process from its exit.
+    const late = setTimeout(() => {
+      endOutput(child)
+      done()
+    }, killedSecondsMax * 1000)
     child.once("close", done)
     // Its output would otherwise not end while its reader has paused it.
     for (const output of [child.stdout, child.stderr]) output?.removeAllListeners("data").resume()

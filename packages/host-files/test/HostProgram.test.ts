@@ -91,4 +91,24 @@ describe("HostProgram", () => {
       assert.isTrue(isAlive(said.trim()))
     })
   )
+
+  it.live("keeps no pipe open for a process that left its group, once its scope is closed", () =>
+    Effect.gen(function* () {
+      const pipes = () => process.getActiveResourcesInfo().filter((name) => name === "PipeWrap").length
+      const before = pipes()
+      let said = ""
+      const script = "setsid sh -c 'echo $$; exec sleep 600' & wait"
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* HostProgram.start(shell(script, { onStdout: (piece) => (said += piece.toString()) }))
+          yield* until(() => said.includes("\n"))
+        })
+      )
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.kill(Number(said.trim()), "SIGKILL")))
+      assert.isTrue(isAlive(said.trim()))
+      for (let turn = 0; turn < 1000 && pipes() > before; turn++)
+        yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+      assert.isAtMost(pipes(), before, "this process could not exit while that one runs")
+    })
+  )
 })
