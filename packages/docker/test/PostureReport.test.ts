@@ -135,6 +135,11 @@ describe("PostureReport", () => {
         `cannot be preloaded: ignored.". Remove LD_PRELOAD from the ENV of the image, or add the library that it names`
     ],
     [
+      `perl: warning: Setting locale failed.\nperl: warning: Please check that your locale settings:\n`,
+      'the sandbox wrote something else before its report: "perl: warning: Setting locale failed.". ' +
+        "Set LANG and each LC_ variable in the ENV of the image to a locale that it has, such as C.UTF-8"
+    ],
+    [
       `\u001b[2J${"x".repeat(500)}\n${report.join("\n")}`,
       `the sandbox wrote something else before its report: "\\u001b[2J${"x".repeat(390)}… (511 characters). ` +
         "Change the image, so that its programs write nothing when they start"

@@ -148,13 +148,19 @@ export const parseReport = (text: string): Posture | undefined => {
 export const reportFault = (text: string): string => {
   const [first = ""] = text.split("\n")
   if (first === lines.begin) return "the sandbox's report is incomplete"
-  const remedy = /\bLD_[A-Z_]+\b/u.exec(first)
   return (
     `the sandbox wrote something else before its report: ${abbreviated(JSON.stringify(first))}. ` +
-    (remedy === null
-      ? "Change the image, so that its programs write nothing when they start"
-      : `Remove ${remedy[0]} from the ENV of the image, or add the library that it names`)
+    remedyOf(first)
   )
+}
+
+const remedyOf = (first: string): string => {
+  const variable = /\bLD_[A-Z_]+\b/u.exec(first)?.[0]
+  if (variable !== undefined)
+    return `Remove ${variable} from the ENV of the image, or add the library that it names`
+  return first === "perl: warning: Setting locale failed."
+    ? "Set LANG and each LC_ variable in the ENV of the image to a locale that it has, such as C.UTF-8"
+    : "Change the image, so that its programs write nothing when they start"
 }
 
 /**
