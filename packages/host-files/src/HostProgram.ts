@@ -127,7 +127,7 @@ const closedOf = (child: ChildProcess): Effect.Effect<void> => {
       clearTimeout(late)
       resume(Effect.void)
     }
-    // What it left open would keep this process from its exit.
+    // Pipes that stay open would keep this process from its exit.
     const late = setTimeout(() => {
       endOutput(child)
       done()
