@@ -14,7 +14,7 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
-import { Context, Effect, Layer, Logger, Redacted } from "effect"
+import { Context, Effect, Exit, Layer, Logger, Redacted } from "effect"
 import { hostname } from "node:os"
 import * as Await from "../harness/Await.ts"
 import * as ChangedImage from "../harness/ChangedImage.ts"
@@ -39,7 +39,7 @@ const proxy = Layer.unwrap(
 const survey = [
   "env | sort | sed 's/^HOSTNAME=.*/HOSTNAME=…/'",
   "sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* [^ ]* \\([^ ]* [^ ]*\\).* - \\([^ ]*\\).*/mount \\1 \\2/' /proc/self/mountinfo | sort",
-  "ls -an --time-style=+ / | grep -v ' proc$'; ls -lan --time-style=+ /workspace /workspace/.cogni /cogni /llm-sock /tmp /home/agent | sed 's/^total .*//'",
+  "ls -an --time-style=+ / | grep -v ' proc$' | tr -s ' '; ls -lan --time-style=+ /workspace /workspace/.cogni /cogni /llm-sock /tmp /home/agent | sed 's/^total .*//'",
   // Sorted afterwards: a process at the other end of a pipe may or may not be there yet.
   'names=$(for p in /proc/[0-9]*; do cat $p/comm; done); echo "$names" | sort',
   "tail -n +2 /proc/net/tcp | awk '$4 == \"0A\" {print $2}'; cut -d ' ' -f 8- /proc/net/unix",
@@ -273,14 +273,22 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
         (id: string) => docker("kill", "--signal=WINCH", id),
         (id: string) => docker("exec", "--detach", id, "sleep", "600"),
         (id: string) =>
-          docker("exec", id, "sh", "-c", "echo planted > /tmp/planted; echo planted > /workspace/planted")
+          docker(
+            "exec",
+            id,
+            "sh",
+            "-c",
+            "echo planted > /tmp/planted; echo planted > /workspace/planted; true"
+          )
       ]
       for (const touch of touches) {
         yield* ready(2)
         yield* idle
-        const touched = yield* containers
-        // The pool may have found and removed it already.
-        for (const id of touched) yield* Effect.exit(touch(id))
+        // The pool may have removed one already, and have started another.
+        const touched = yield* Effect.filter(yield* containers, (id) =>
+          Effect.map(Effect.exit(touch(id)), Exit.isSuccess)
+        )
+        assert.isNotEmpty(touched)
         const value = yield* shell(
           "hostname; ls /tmp /workspace; for p in /proc/[0-9]*; do cat $p/comm; done; exit 3"
         )
