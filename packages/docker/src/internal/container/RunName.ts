@@ -36,7 +36,7 @@ export const give = (
     readonly fail: (error: ContainerError) => Effect.Effect<void>
   }
 ): Effect.Effect<void> =>
-  // Nothing of it is in the way of the program, whose start is not over before the pause.
+  // The request is made after the pause too: while the program starts, it would take the processor from it.
   Effect.suspend(() => api.rename(id, name)).pipe(
     Effect.catch((error) =>
       // A request without an answer may have been carried out.
